@@ -154,6 +154,16 @@ TEST(AttentionPlanTest, ChunksCoverTheVisibleTokens) {
   }
 }
 
+TEST(AttentionPlanTest, ChunksOfEightBitsAreWhatACtaTakesAtLeast) {
+  for (int32_t tokens : {1, 64, 128, 1024, 9000, 100000}) {
+    for (bool wide : {false, true}) {
+      const int32_t chunk = ChunkTokens(tokens, 8, 8, {.wide = wide, .eight_bit = true});
+      EXPECT_EQ(chunk % (2 * kDecodeTile), 0);
+      EXPECT_EQ(chunk, std::max(2 * kDecodeTile, ChunkTokens(tokens, 8, 8, {.wide = wide})));
+    }
+  }
+}
+
 TEST(AttentionPlanTest, ManyQueriesDoubleTheChunk) {
   for (int32_t tokens : {1, 5000, 100000}) {
     EXPECT_EQ(ChunkTokens(tokens, 16, 8), 2 * ChunkTokens(tokens, 8, 8));

@@ -2,10 +2,12 @@
 // key/value head fill at most the 16 rows of a matrix instruction. K and V are read once, so the
 // floor is their bytes over the read bandwidth.
 //
-// A CTA of four warps walks its range of units (attention_plan.h), 64 tokens at a time. Each warp
-// owns 16 of them, K and V, in stages of its own: the loop has no barrier, and the stages run on
-// across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor (128 KiB for heads
-// above 128) are in flight, where 33 KiB cover the latency of memory at its full rate.
+// A CTA of four warps walks its range of units (attention_plan.h), 64 tokens at a time, or 128 of 8
+// bits. Each warp owns 16 of them, K and V, in stages of its own, or two such groups of 8 bits:
+// what bounds it there is the latency of a group's softmax, which two groups share. The loop has no
+// barrier, and the stages run on across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor
+// (128 KiB for heads above 128) are in flight, where 33 KiB cover the latency of memory at its full
+// rate.
 //
 // At the end of a unit the four states are merged in the order of the warps, and the unit's state
 // is folded into the sum of the units before it: in registers if this CTA computed all of them,
@@ -13,6 +15,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/attention/attention_head.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/decode_columns.cuh"
 #include "kernels/cuda/attention/decode_queries.cuh"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
@@ -20,15 +23,20 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kWarpTokens = kDecodeTile / kDecodeWarps;  // 16: at most one block of the table
+constexpr int kGroupTokens = kDecodeTile / kDecodeWarps;  // 16: at most one block of the table
 
 template <typename H>
 struct Sizes {
   static constexpr int D = H::kDim;
   static constexpr int kElementBytes = H::kEightBitKv ? 1 : 2;
   static constexpr int kRowBytes = D * kElementBytes;
-  static constexpr int kStages = (D == 64 ? 6 : D == 128 ? 3 : 2) * 2 / kElementBytes;
-  static constexpr uint32_t kTileBytes = kWarpTokens * kRowBytes;  // a warp's K; its V has as many
+  static constexpr int kGroups = H::kEightBitKv ? 2 : 1;
+  static constexpr int kWarpTokens = kGroups * kGroupTokens;
+  static constexpr int kCtaTokens = kDecodeWarps * kWarpTokens;
+  static_assert(kCtaTokens == HeadBytes{.eight_bit = H::kEightBitKv}.TokensAtOnce());
+  static constexpr int kStages = D == 64 ? 6 : D == 128 ? 3 : 2;
+  static constexpr uint32_t kGroupBytes = kGroupTokens * kRowBytes;
+  static constexpr uint32_t kTileBytes = kGroups * kGroupBytes;  // a warp's K; its V has as many
   static constexpr uint32_t kStageBytes = 2 * kTileBytes;
   static constexpr uint32_t kQueriesAt = kStages * kStageBytes;  // in a warp's memory
   static constexpr uint32_t kQueryBytes = kQueriesInShared<D> ? kDecodeRows * D * 2 : 0;
@@ -40,7 +48,10 @@ struct Sizes {
 };
 
 // TileWalk: steps a warp through the tiles of its CTA's range.
+template <typename H>
 class TileWalk {
+  static constexpr int kCtaTokens = Sizes<H>::kCtaTokens, kWarpTokens = Sizes<H>::kWarpTokens;
+
  public:
   __device__ TileWalk(const AttentionArgs& a, const DecodeRange& range, int warp)
       : sequences_(a.space.sequences + range.sequence),
@@ -61,11 +72,12 @@ class TileWalk {
   __device__ bool done() const { return units_left_ == 0; }
   __device__ bool in_last_unit() const { return units_left_ == 1; }
   __device__ bool begins_head() const { return chunk_ == 0; }  // of a unit's first tile
-  __device__ bool ends_unit() const { return base_ + kDecodeTile >= end_; }
+  __device__ bool ends_unit() const { return base_ + kCtaTokens >= end_; }
   __device__ bool ends_head() const { return chunk_ + 1 == sequence_.num_chunks; }
   // The warp's first token of the tile, and whether the warp has any token there.
   __device__ int token() const { return base_ + offset_; }
-  __device__ bool has_tokens() const { return !done() && token() < end_; }
+  __device__ bool has_tokens() const { return has_group(0); }
+  __device__ bool has_group(int g) const { return !done() && token() + g * kGroupTokens < end_; }
 
   __device__ void Next() {
     if (done()) return;
@@ -75,7 +87,7 @@ class TileWalk {
       NextTile();
     }
   }
-  __device__ void NextTile() { base_ += kDecodeTile; }
+  __device__ void NextTile() { base_ += kCtaTokens; }
   __device__ void NextUnit() {
     if (--units_left_ == 0) return;
     if (++chunk_ == sequence_.num_chunks) {
@@ -123,28 +135,32 @@ class Loader {
   // True if older steps wrote the next tile's K and V.
   __device__ bool next_is_old() const {
     const DecodeSequence& s = walk_.sequence();
-    return !walk_.has_tokens() || walk_.token() + kWarpTokens <= s.context - s.num_queries;
+    return !walk_.has_tokens() || walk_.token() + Of::kWarpTokens <= s.context - s.num_queries;
   }
 
   // Starts the next tile's copies into `stage` and closes their group, which may be empty.
   __device__ void Fill(int stage) {
     if (walk_.has_tokens()) {
       const DecodeSequence& s = walk_.sequence();
-      const int token = walk_.token(), in_block = token & ((1 << a_.block_shift) - 1);
-      const Element* k = static_cast<const Element*>(a_.kv) + block_ * a_.block_stride +
-                         walk_.head() * a_.head_stride + in_block * H::Row(a_) + from_;
-      const Element* v = k + a_.kv_stride;
-      const uint32_t to = stages_ + stage * Of::kStageBytes;
-      const uint32_t first = token + row_ - s.start, seen = s.context - s.start;
 #pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        // Slots that no query sees may hold anything, even NaN. They are read as zeros.
-        const bool valid = in_row_ && first + i * kRows < seen;
-        const int64_t from = i * kRows * H::Row(a_);
-        // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
-        const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * Of::kRowBytes;
-        CopyAsync(to + place, k + from, valid);
-        CopyAsync(to + Of::kTileBytes + place, v + from, valid);
+      for (int g = 0; g < Of::kGroups; ++g) {
+        const int token = walk_.token() + g * kGroupTokens;
+        const int in_block = token & ((1 << a_.block_shift) - 1);
+        const Element* k = static_cast<const Element*>(a_.kv) + block_[g] * a_.block_stride +
+                           walk_.head() * a_.head_stride + in_block * H::Row(a_) + from_;
+        const Element* v = k + a_.kv_stride;
+        const uint32_t to = stages_ + stage * Of::kStageBytes + g * Of::kGroupBytes;
+        const uint32_t first = token + row_ - s.start, seen = s.context - s.start;
+#pragma unroll
+        for (int i = 0; i < kCopies; ++i) {
+          // Slots that no query sees may hold anything, even NaN. They are read as zeros.
+          const bool valid = in_row_ && first + i * kRows < seen;
+          const int64_t from = i * kRows * H::Row(a_);
+          // The place of row row_ + i * kRows differs from row_'s in the bits of i * kRows alone.
+          const uint32_t place = (to_ ^ ((i * kRows & 7) << 4)) + i * kRows * Of::kRowBytes;
+          CopyAsync(to + place, k + from, valid);
+          CopyAsync(to + Of::kTileBytes + place, v + from, valid);
+        }
       }
     }
     CopyCommit();
@@ -156,62 +172,38 @@ class Loader {
   static constexpr int kElements = 16 / sizeof(Element);  // of a 16-byte vector
   static constexpr int kRowVectors = H::kDim / kElements;
   static constexpr int kRows = 32 / kRowVectors;  // rows a warp copies at once
-  static constexpr int kCopies = kWarpTokens / kRows;
+  static constexpr int kCopies = kGroupTokens / kRows;
   static_assert((kRows & (kRows - 1)) == 0 && kRows <= 8);
 
   __device__ void LookUp() {
-    if (!walk_.has_tokens()) return;
-    block_ = a_.block_table[walk_.sequence().table_row * a_.table_stride +
-                            (walk_.token() >> a_.block_shift)];
+#pragma unroll
+    for (int g = 0; g < Of::kGroups; ++g) {
+      if (!walk_.has_group(g)) return;
+      block_[g] = a_.block_table[walk_.sequence().table_row * a_.table_stride +
+                                 ((walk_.token() + g * kGroupTokens) >> a_.block_shift)];
+    }
   }
 
   const AttentionArgs& a_;
-  TileWalk walk_;
+  TileWalk<H> walk_;
   const uint32_t stages_;
   int row_, from_;
   bool in_row_;
   uint32_t to_;
-  int64_t block_ = 0;
+  int64_t block_[Of::kGroups] = {};  // of each group of the next tile
 };
 
-// Sight: the tokens that a lane's two rows see, [low, high).
-struct Sight {
-  int low[2], high[2];
-  int all_low, all_high;  // the tokens that every row sees
-
-  __device__ void Set(const AttentionArgs& a, const DecodeSequence& s) {
-    const int first_high = s.context - s.num_queries + 1;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = threadIdx.x % 32 / 4 + 8 * half;
-      high[half] = first_high + min(a.QueryOf(row), s.num_queries - 1);
-      low[half] = a.window > 0 ? high[half] - a.window : 0;
-    }
-    all_low = a.window > 0 ? s.context - a.window : 0;
-    all_high = first_high;
-  }
-
-  // Hides what the rows do not see of a warp's tokens.
-  __device__ __forceinline__ void Mask(int token, float (&s)[2][4]) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int t = token + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, half = i / 2 % 2;
-      if (t < low[half] || t >= high[half]) s[i / 4][i % 4] = -INFINITY;
-    }
-  }
-};
-
-// A warp's 16 tokens: the first one, and where their K and V lie in shared memory.
+// A warp's tokens of a tile: the first one, and where their K and V lie in shared memory.
 struct TokensAt {
   int token;
   uint32_t tile;
 };
 
-// s = q K^T of a warp's tokens.
-template <typename T, typename H, int D = H::kDim>
+// s = K q^T of 16 tokens, for kTiles tiles of queries.
+template <typename T, typename H, int kTiles, int D = H::kDim>
 __device__ __forceinline__ void Scores(const QueriesOf<T, H>& q, uint32_t k_fragments,
-                                       float (&s)[2][4]) {
-  float odd[2][4] = {};  // two chains of sums each: half the latency
+                                       float (&s)[kTiles][4]) {
+  float odd[kTiles][4] = {};  // two chains of sums each: half the latency
   if constexpr (H::kEightBitKv) {
     // A vector is the 16 columns of one product, in the order of queries (decode_queries.cuh).
 #pragma unroll 4
@@ -222,9 +214,12 @@ __device__ __forceinline__ void Scores(const QueriesOf<T, H>& q, uint32_t k_frag
       for (int i = 0; i < 2; ++i) {
         uint32_t of_q[4];
         q.Get(2 * pair + i, of_q);
-        const uint32_t first = m[2 * i], second = m[2 * i + 1];
-        MultiplyAdd<__half>(i == 0 ? s[0] : odd[0], of_q, WidenLow(first), WidenHigh(first));
-        MultiplyAdd<__half>(i == 0 ? s[1] : odd[1], of_q, WidenLow(second), WidenHigh(second));
+        const uint32_t low = m[2 * i], high = m[2 * i + 1];
+        const uint32_t k[4] = {WidenLow(low), WidenLow(high), WidenHigh(low), WidenHigh(high)};
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          MultiplyAdd<__half>(i == 0 ? s[tile] : odd[tile], k, of_q[tile], of_q[2 + tile]);
+        }
       }
     }
   } else {
@@ -233,65 +228,96 @@ __device__ __forceinline__ void Scores(const QueriesOf<T, H>& q, uint32_t k_frag
       uint32_t of_q[4], m[4];
       q.Get(k, of_q);
       LoadMatrices(m, k_fragments ^ VectorPair(k));
-      MultiplyAdd<T>(k % 2 == 0 ? s[0] : odd[0], of_q, m[0], m[2]);
-      MultiplyAdd<T>(k % 2 == 0 ? s[1] : odd[1], of_q, m[1], m[3]);
-    }
-  }
 #pragma unroll
-  for (int i = 0; i < 8; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
-}
-
-// o += p V of a warp's tokens, whose V lies behind their K.
-template <typename T, typename H, int D = H::kDim>
-__device__ __forceinline__ void AddValues(const uint32_t (&p)[4], uint32_t k_fragments,
-                                          RunningRows<D>& rows) {
-  if constexpr (H::kEightBitKv) {
-    // A transposed load gives columns 2 c and 2 c + 1 of a token, and then of the next one. Two
-    // products of a vector take its even columns and its odd ones.
-#pragma unroll
-    for (int pair = 0; pair < D / 32; ++pair) {
-      uint32_t m[4];
-      LoadMatricesTransposed(m, (k_fragments ^ VectorPair(pair)) + Sizes<H>::kTileBytes);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const uint32_t first = __byte_perm(m[2 * i], 0, 0x3120);
-        const uint32_t second = __byte_perm(m[2 * i + 1], 0, 0x3120);
-        const int block = 2 * (2 * pair + i);
-        MultiplyAdd<__half>(rows.o[block], p, WidenLow(first), WidenLow(second));
-        MultiplyAdd<__half>(rows.o[block + 1], p, WidenHigh(first), WidenHigh(second));
+      for (int tile = 0; tile < kTiles; ++tile) {
+        MultiplyAdd<T>(k % 2 == 0 ? s[tile] : odd[tile], m, of_q[tile], of_q[2 + tile]);
       }
     }
-  } else {
+  }
 #pragma unroll
-    for (int d = 0; d < D / 16; ++d) {
-      uint32_t m[4];
-      LoadMatricesTransposed(m, (k_fragments ^ VectorPair(d)) + Sizes<H>::kTileBytes);
-      MultiplyAdd<T>(rows.o[2 * d], p, m[0], m[1]);
-      MultiplyAdd<T>(rows.o[2 * d + 1], p, m[2], m[3]);
+  for (int i = 0; i < kTiles * 4; ++i) s[i / 4][i % 4] += odd[i / 4][i % 4];
+}
+
+// The weights of 16 tokens as the right operands of a product: tokens 2 (l % 4) and the next one,
+// and those 8 further on, of query l / 4.
+struct WeightOperands {
+  uint32_t at[2];
+};
+
+// o += V^T p^T of 16 tokens.
+template <typename T, typename H, int kSome, typename Columns, int D = H::kDim>
+__device__ __forceinline__ void AddValues(const WeightOperands (&p)[kSome], uint32_t v_fragments,
+                                          Columns& columns) {
+#pragma unroll
+  for (int pair = 0; pair < D * Sizes<H>::kElementBytes / 32; ++pair) {
+    uint32_t m[4];
+    LoadMatricesTransposed(m, v_fragments ^ VectorPair(pair));
+    if constexpr (H::kEightBitKv) {
+      // A transposed load gives columns 2 c and 2 c + 1 of a token, and then of the next one. The
+      // even columns of a vector become the first eight rows of the product, the odd ones the rest.
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t low = __byte_perm(m[2 * i], 0, 0x3120);
+        const uint32_t high = __byte_perm(m[2 * i + 1], 0, 0x3120);
+        const uint32_t v[4] = {WidenLow(low), WidenHigh(low), WidenLow(high), WidenHigh(high)};
+#pragma unroll
+        for (int tile = 0; tile < kSome; ++tile) {
+          const auto& [first, second] = p[tile].at;
+          MultiplyAdd<__half>(columns.o[tile][2 * pair + i], v, first, second);
+        }
+      }
+    } else {
+      const uint32_t v[4] = {m[0], m[2], m[1], m[3]};
+#pragma unroll
+      for (int tile = 0; tile < kSome; ++tile) {
+        const auto& [first, second] = p[tile].at;
+        MultiplyAdd<T>(columns.o[tile][pair], v, first, second);
+      }
     }
   }
 }
 
-// Adds a warp's tokens to its rows.
-template <typename T, typename H, bool kCapped, int D = H::kDim>
-__device__ __forceinline__ void TakeTile(const AttentionArgs& a, const QueriesOf<T, H>& q,
-                                         const Sight& sight, TokensAt at, RunningRows<D>& rows) {
-  const auto [token, tile] = at;
-  const uint32_t k_fragments = FragmentAddress<Sizes<H>::kRowBytes>(tile);
-  float s[2][4] = {};
-  Scores<T, H>(q, k_fragments, s);
-  const bool masks = token < sight.all_low || token + kWarpTokens > sight.all_high;
-  if (kCapped && masks) sight.Mask(token, s);
-  if constexpr (kCapped) CapScores(s, q.Factor(a.cap_factor), a.cap_log2);
-  if (masks) sight.Mask(token, s);
-  if constexpr (kCapped) {
-    rows.TakeScores(s, a.scale_log2);
-  } else {
-    rows.TakeScores(s, q.Factor(a.scale_log2));
+// Adds a warp's tokens to the columns of the first kSome tiles of queries.
+template <typename T, typename H, bool kCapped, int kSome, int kTiles, int D = H::kDim>
+__device__ __forceinline__ void TakeTokens(const AttentionArgs& a, const QueriesOf<T, H>& q,
+                                           const Sight<kTiles>& sight, TokensAt at,
+                                           DecodeColumns<D, kTiles>& columns) {
+  using Of = Sizes<H>;
+  constexpr int kGroups = Of::kGroups;
+  const auto [token, memory] = at;
+  const uint32_t fragments = FragmentAddress<Of::kRowBytes>(memory);
+  float s[kSome][kGroups][4];
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    float of_group[kSome][4] = {};
+    Scores<T, H, kSome>(q, fragments + g * Of::kGroupBytes, of_group);
+#pragma unroll
+    for (int i = 0; i < kSome * 4; ++i) s[i / 4][g][i % 4] = of_group[i / 4][i % 4];
   }
-  uint32_t p[4];
-  PackWeights<Operand<T, H>>(s, 0, p);
-  AddValues<T, H>(p, k_fragments, rows);
+  const bool hides = sight.Hides(token, Of::kWarpTokens);
+  RowFactors scales[kSome];
+#pragma unroll
+  for (int tile = 0; tile < kSome; ++tile) {
+    scales[tile] = q.Factors(tile, a.scale_log2);
+    if constexpr (kCapped) {
+      if (hides) sight.template Mask<kGroups>(token, tile, s[tile]);
+      CapTokens<kGroups>(s[tile], q.Factors(tile, a.cap_factor), a.cap_log2);
+      scales[tile] = {{a.scale_log2, a.scale_log2}};
+    }
+    if (hides) sight.template Mask<kGroups>(token, tile, s[tile]);
+  }
+  columns.TakeScores(s, scales);
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    WeightOperands p[kSome];
+#pragma unroll
+    for (int i = 0; i < kSome * 2; ++i) {
+      const float(&weights)[4] = s[i / 2][g];
+      p[i / 2].at[i % 2] =
+          Transposed(Pack<Operand<T, H>>(weights[i % 2 * 2], weights[i % 2 * 2 + 1]));
+    }
+    AddValues<T, H>(p, fragments + g * Of::kGroupBytes + Of::kTileBytes, columns);
+  }
 }
 
 // A head with chunks in several ranges.
@@ -413,7 +439,8 @@ __device__ __forceinline__ void Wait() {
   PdlTrigger();
 }
 
-template <typename T, typename H, bool kCapped>
+// The queries of a sequence fill at most kTiles tiles.
+template <typename T, typename H, bool kCapped, int kTiles>
 __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void DecodeKernel(
     const __grid_constant__ AttentionArgs a) {
   constexpr int D = H::kDim;
@@ -429,7 +456,7 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
   }
   const int cta = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32;
   const uint32_t stages = SharedAddress(shared) + warp * Of::kWarpBytes;
-  TileWalk walk(a, range, warp);
+  TileWalk<H> walk(a, range, warp);
   Loader<T, H> loader(a, range, warp, stages);
   SharedHead begin, end;
   bool owned = range.chunk == 0;
@@ -437,9 +464,9 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
     begin = {range.first, range.sequence, range.head, range.begin_owner, range.begin_sharers};
   }
   QueriesOf<T, H> q(stages + Of::kQueriesAt);
-  Sight sight;
-  RunningRows<D> rows;
-  rows.Reset();
+  Sight<kTiles> sight;
+  DecodeColumns<D, kTiles> columns;
+  columns.Reset();
   HeadState<T, H> state(a, shared + Of::kMergeAt);
   float* written = a.space.states + StatesAt(a.space, cta);  // behind the states of units
   bool new_head = true;
@@ -464,8 +491,12 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
         CopyWait<Of::kStages - 1>();
         __syncwarp();
         if (walk.has_tokens()) {
-          TakeTile<T, H, kCapped>(a, q, sight, {walk.token(), stages + stage * Of::kStageBytes},
-                                  rows);
+          const TokensAt at{walk.token(), stages + stage * Of::kStageBytes};
+          if (kTiles == 1 || walk.sequence().num_queries * a.group <= kTileQueries) {
+            TakeTokens<T, H, kCapped, 1>(a, q, sight, at, columns);
+          } else {
+            TakeTokens<T, H, kCapped, kTiles>(a, q, sight, at, columns);
+          }
         }
         __syncwarp();
       }
@@ -477,8 +508,8 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
     }
     const DecodeSequence& s = walk.sequence();
     const int num_rows = s.num_queries * a.group;
-    state.TakeUnit(rows, num_rows, owned, written);
-    rows.Reset();
+    state.TakeUnit(columns, num_rows, owned, written);
+    columns.Reset();
     if (!owned) written += num_rows * StateRowFloats(D);
     if (walk.ends_head()) {
       if (owned) state.Store(s, walk.head());
@@ -496,13 +527,13 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
   }
 }
 
-template <typename T, typename H, bool kCapped>
+template <typename T, typename H, bool kCapped, int kTiles>
 void LaunchTyped(const AttentionArgs& args, const Device& device) {
-  AllowShared<DecodeKernel<T, H, kCapped>, Sizes<H>::kSharedBytes>();
+  AllowShared<DecodeKernel<T, H, kCapped, kTiles>, Sizes<H>::kSharedBytes>();
   const auto ctas = static_cast<uint32_t>(DecodeCtasPerSm(H::kDim) * device.num_sms);
   Launch(device,
          {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<H>::kSharedBytes},
-         DecodeKernel<T, H, kCapped>, args);
+         DecodeKernel<T, H, kCapped, kTiles>, args);
 }
 
 }  // namespace
@@ -510,7 +541,12 @@ void LaunchTyped(const AttentionArgs& args, const Device& device) {
 void LaunchDecode(const PagedAttentionParams& p, const AttentionArgs& args, const Device& device) {
   DispatchHalf(p.q.dtype, [&](auto tag) {
     DispatchHead(p.kv, args.cap_log2 > 0, [&](auto head, auto capped) {
-      LaunchTyped<decltype(tag), decltype(head), capped.value>(args, device);
+      using H = decltype(head);
+      if (int64_t{p.max_query_len} * args.group <= kTileQueries) {
+        LaunchTyped<decltype(tag), H, capped.value, 1>(args, device);
+      } else {
+        LaunchTyped<decltype(tag), H, capped.value, kQueryTiles>(args, device);
+      }
     });
   });
 }

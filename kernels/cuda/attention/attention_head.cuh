@@ -5,12 +5,13 @@
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_piece.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/decode_columns.cuh"
 
 namespace quire::cuda {
 
 inline constexpr int kDecodeWarps = 4;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
-inline constexpr int kMergeRows = 8;  // of the 16 rows, in shared memory at once
+inline constexpr int kMergeRows = kTileQueries;  // of the 16 rows, in shared memory at once
 
 // Thread t has columns t % kLanes * 4 of rows t / kLanes + i * kRows.
 template <typename T, typename H>
@@ -42,15 +43,17 @@ class HeadState {
   // Merges the warps' rows of a unit in the order of the warps. With `fold`, folds the unit into
   // the sum of the units before it; otherwise writes its state to `state`. All threads must call
   // it.
-  __device__ void TakeUnit(RunningRows<D>& rows, int num_rows, bool fold, float* state) {
+  template <int kTiles>
+  __device__ void TakeUnit(const DecodeColumns<D, kTiles>& columns, int num_rows, bool fold,
+                           float* state) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (half * kMergeRows >= num_rows) break;
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (tile * kMergeRows >= num_rows) break;
       __syncthreads();  // all threads have read the rows put before
-      Put(rows, half, num_rows);
+      Put(columns, tile, num_rows);
       __syncthreads();
 #pragma unroll
-      for (int i = half * kPieces / 2; i < (half + 1) * kPieces / 2; ++i) {
+      for (int i = tile * kPieces / kQueryTiles; i < (tile + 1) * kPieces / kQueryTiles; ++i) {
         if (Row(i) >= num_rows) break;
         const Piece unit = MergeWarps(Row(i) % kMergeRows);
         if (fold) {
@@ -121,39 +124,35 @@ class HeadState {
     }
   }
 
-  // Puts this warp's rows of one half into shared memory. Vector v of row r lies at place v ^ r, so
-  // the eight rows of one store are in different banks.
-  __device__ void Put(RunningRows<D>& rows, int half, int num_rows) const {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4;
-    const float sum = QuadSum(rows.sum[half]);
-    if (half * kMergeRows + row >= num_rows) return;
-    if (lane % 4 == 0) {
-      reinterpret_cast<float2*>(merge_ + kTopsAt)[warp * kMergeRows + row] =
-          make_float2(rows.top[half], sum);
-    }
-    if constexpr (H::kEightBitKv) {
-      PutEightBit(rows, half, merge_ + (warp * kMergeRows + row) * D * 4);
-      return;
-    }
-    char* to = merge_ + (warp * kMergeRows + row) * D * 4 + lane % 2 * 8;
+  // Puts this warp's rows of one tile into shared memory. Vector v of row r lies at place v ^ r, so
+  // that the lanes of a store are in different banks.
+  template <int kTiles>
+  __device__ void Put(const DecodeColumns<D, kTiles>& columns, int tile, int num_rows) const {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-    for (int b = 0; b < D / 8; ++b) {
-      *reinterpret_cast<float2*>(to + ((b * 2 + lane % 4 / 2) ^ row) * 16) =
-          make_float2(rows.o[b][2 * half], rows.o[b][2 * half + 1]);
+    for (int j = 0; j < 2; ++j) {
+      const int row = QueryRowAt(0, j);
+      const float sum = QuerySum(columns.sum[tile][j]);
+      if (tile * kMergeRows + row >= num_rows) continue;
+      if (lane / 4 == 0) {
+        reinterpret_cast<float2*>(merge_ + kTopsAt)[warp * kMergeRows + row] =
+            make_float2(columns.top[tile][j], sum);
+      }
+      char* const to = merge_ + (warp * kMergeRows + row) * D * 4;
+#pragma unroll
+      for (int b = 0; b < D / 16; ++b) {
+        const float first = columns.o[tile][b][j], second = columns.o[tile][b][2 + j];
+        if constexpr (H::kEightBitKv) {  // an even column and the odd one behind it (AddValues)
+          *reinterpret_cast<float2*>(to + At(b * 16 + lane / 4 * 2, row)) =
+              make_float2(first, second);
+        } else {
+          *reinterpret_cast<float*>(to + At(b * 16 + lane / 4, row)) = first;
+          *reinterpret_cast<float*>(to + At(b * 16 + 8 + lane / 4, row)) = second;
+        }
+      }
     }
   }
-
-  // Columns of 8-bit values come in blocks of 16: the even ones, then the odd ones (AddValues). So
-  // a lane has four neighbours of each.
-  __device__ static void PutEightBit(const RunningRows<D>& rows, int half, char* to) {
-    const int lane = threadIdx.x % 32, row = lane / 4;
-#pragma unroll
-    for (int b = 0; b < D / 16; ++b) {
-      const float(&even)[4] = rows.o[2 * b], (&odd)[4] = rows.o[2 * b + 1];
-      *reinterpret_cast<float4*>(to + ((b * 4 + lane % 4) ^ row) * 16) =
-          make_float4(even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]);
-    }
-  }
+  __device__ static int At(int column, int row) { return (column / 4 ^ row) * 16 + column % 4 * 4; }
 
   __device__ Piece MergeWarps(int row) const {
     const float2* tops = reinterpret_cast<const float2*>(merge_ + kTopsAt) + row;

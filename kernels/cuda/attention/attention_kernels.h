@@ -54,7 +54,7 @@ struct PlanArgs {
   int32_t group;
   int32_t num_kv_heads;
   int32_t window;
-  bool wide;  // heads above 128
+  HeadBytes bytes;
   int32_t num_sms;
   int32_t num_ctas;  // of the decode kernel
   int32_t max_rows;

@@ -65,7 +65,7 @@ __device__ Sums SumSequences(const PlanArgs& a, const SharedSums& shared) {
       sequence.table_row = a.table_row[s];
       decodes = Decodes(sequence.num_queries, a.group);
       if (decodes) {
-        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window, a.wide);
+        sequence = PlanDecode(sequence, a.group, a.num_kv_heads, a.window, a.bytes);
         mine = {.cost = int64_t{a.num_kv_heads} * CostOfHead(sequence),
                 .sequences = 1,
                 .units = a.num_kv_heads * sequence.num_chunks};

@@ -61,28 +61,38 @@ constexpr bool Decodes(int32_t num_queries, int32_t group) {
   return num_queries > 0 && num_queries * group <= kDecodeRows;
 }
 
+// What the bytes of a head's tokens change in its chunks.
+struct HeadBytes {
+  bool wide = false;       // heads above 128
+  bool eight_bit = false;  // K and V: a decode CTA takes two tiles at once
+
+  constexpr int32_t TokensAtOnce() const { return eight_bit ? 2 * kDecodeTile : kDecodeTile; }
+};
+
 // Tokens of a chunk, a power of two from 64 on. More chunks occupy more multiprocessors; larger
 // chunks are merged and folded less often. So the number of chunks grows with the square root of
 // the tokens, to 16 at 32768 tokens and 8 heads, and fewer heads get smaller chunks. Chunks are
 // twice as large where the partial states have twice the rows, and half as large for heads above
-// 128, whose tokens have twice the bytes. Any change here changes output bits.
+// 128, whose tokens have twice the bytes. No chunk is smaller than what a CTA takes at once. Any
+// change here changes output bits.
 constexpr int32_t ChunkTokens(int32_t visible, int32_t rows, int32_t num_kv_heads,
-                              bool wide = false) {
+                              HeadBytes bytes = {}) {
   const int64_t tokens_of_8_heads = int64_t{visible} * num_kv_heads / 8;
   int32_t tokens = kDecodeTile;
   int64_t most = 2 * kDecodeTile;
   for (; most < tokens_of_8_heads; most *= 4) tokens *= 2;
-  if (wide && tokens > kDecodeTile) tokens /= 2;
+  if (bytes.wide && tokens > kDecodeTile) tokens /= 2;
+  if (tokens < bytes.TokensAtOnce()) tokens = bytes.TokensAtOnce();
   while (int64_t{tokens} * kMaxChunks < visible) tokens *= 2;
   return rows > 8 ? tokens * 2 : tokens;
 }
 
 constexpr DecodeSequence PlanDecode(DecodeSequence s, int32_t group, int32_t num_kv_heads,
-                                    int32_t window, bool wide = false) {
+                                    int32_t window, HeadBytes bytes = {}) {
   const int32_t seen = window > 0 ? window + s.num_queries - 1 : s.context;
   s.start = s.context > seen ? s.context - seen : 0;
   const int32_t visible = s.context - s.first();
-  s.chunk = ChunkTokens(visible, s.num_queries * group, num_kv_heads, wide);
+  s.chunk = ChunkTokens(visible, s.num_queries * group, num_kv_heads, bytes);
   s.num_chunks = CeilDiv(visible, s.chunk);
   return s;
 }

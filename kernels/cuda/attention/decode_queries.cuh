@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/decode_columns.cuh"
 #include "kernels/cuda/attention/query_fragments.cuh"
 
 namespace quire::cuda {
@@ -60,8 +61,10 @@ class Queries : public QueryFragments<H::kDim> {
     }
   }
 
-  // The factor of the scores of the lane's rows: `common` for all.
-  __device__ __forceinline__ float Factor(float common) const { return common; }
+  // The factors of the scores of the lane's queries (decode_columns.cuh): `common` for all.
+  __device__ __forceinline__ RowFactors Factors(int, float common) const {
+    return {{common, common}};
+  }
 
  private:
   using Base::fragment_;
@@ -89,8 +92,8 @@ class EightBitQueries : public QueryFragments<H::kDim> {
     }
   }
 
-  __device__ __forceinline__ RowFactors Factor(float common) const {
-    return {{common * factor_[0], common * factor_[1]}};
+  __device__ __forceinline__ RowFactors Factors(int tile, float common) const {
+    return {{common * factor_[tile][0], common * factor_[tile][1]}};
   }
 
  private:
@@ -99,8 +102,8 @@ class EightBitQueries : public QueryFragments<H::kDim> {
                                 float k_scale) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const QueryRow<T, H> row(a, s, head, lane / 4 + 8 * half);
+    for (int half = 0; half < kQueryTiles; ++half) {
+      const QueryRow<T, H> row(a, s, head, lane / 4 + kTileQueries * half);
       float largest = 0.0f;
 #pragma unroll
       for (int i = 0; i < D / 16; ++i) {
@@ -115,7 +118,11 @@ class EightBitQueries : public QueryFragments<H::kDim> {
         fragment_[i][half] = scale.Scaled<T>(fragment_[i][half]);
         fragment_[i][half + 2] = scale.Scaled<T>(fragment_[i][half + 2]);
       }
-      factor_[half] = scale.Factor(k_scale);
+      const float factor = scale.Factor(k_scale);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        factor_[half][i] = __shfl_sync(0xffffffffu, factor, QueryRowAt(0, i) * 4);
+      }
     }
   }
 
@@ -123,7 +130,7 @@ class EightBitQueries : public QueryFragments<H::kDim> {
   __device__ void LoadShared(const AttentionArgs& a, const DecodeSequence& s, int head,
                              float k_scale) {
     constexpr int kRowLanes = D / 16, kRows = 32 / kRowLanes;
-    const int lane = threadIdx.x % 32, own = lane / 4;
+    const int lane = threadIdx.x % 32;
     __syncwarp();  // all lanes have read the head before
 #pragma unroll 2
     for (int first = 0; first < kDecodeRows; first += kRows) {
@@ -148,10 +155,10 @@ class EightBitQueries : public QueryFragments<H::kDim> {
                    scale.Scaled<T>(high.w)});
       const float factor = scale.Factor(k_scale);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int wanted = own + 8 * half - first;  // among these rows
+      for (int i = 0; i < kQueryTiles * 2; ++i) {
+        const int wanted = QueryRowAt(i / 2, i % 2) - first;  // among these rows
         const float other = __shfl_sync(0xffffffffu, factor, wanted * kRowLanes & 31);
-        if (wanted >= 0 && wanted < kRows) factor_[half] = other;
+        if (wanted >= 0 && wanted < kRows) factor_[i / 2][i % 2] = other;
       }
     }
     __syncwarp();
@@ -159,7 +166,7 @@ class EightBitQueries : public QueryFragments<H::kDim> {
 
   using Base::fragment_;
   using Base::shared_;
-  float factor_[2];  // of the scores of the lane's rows
+  float factor_[kQueryTiles][2];  // of the scores of the lane's queries
 };
 
 template <typename T, typename H>

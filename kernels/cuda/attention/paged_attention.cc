@@ -191,7 +191,7 @@ void PagedAttention::Plan(const PagedAttentionParams& p) {
       .group = p.num_heads / p.kv.num_kv_heads,
       .num_kv_heads = p.kv.num_kv_heads,
       .window = p.window,
-      .wide = p.kv.head_dim > 128,
+      .bytes = {.wide = p.kv.head_dim > 128, .eight_bit = p.kv.dtype == DType::kE4M3},
       .num_sms = device_.num_sms,
       .num_ctas = DecodeCtasPerSm(limits_.head_dim) * device_.num_sms,
       .max_rows = limits_.max_rows,

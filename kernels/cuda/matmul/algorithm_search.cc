@@ -9,6 +9,8 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/check.h"
+#include "kernels/cuda/device/cuda_kernels.h"
+#include "kernels/dtype.h"
 
 namespace quire::cuda {
 namespace {
@@ -20,8 +22,8 @@ constexpr int64_t kRotatedBytes = 600 << 20;
 constexpr int64_t kSpareBytes = 256 << 20;
 constexpr size_t kAlgorithms = 16, kCuts = 6;
 // Even, so that each candidate comes early as often as late.
-constexpr size_t kFirstTurns = 2, kTurns = 4;
-constexpr int kFirstRepeats = 2;
+constexpr size_t kFirstTurns = 4, kTurns = 4;
+constexpr int kFirstRepeats = 1;
 constexpr size_t kFinalists = 4;
 constexpr float kTurnMicroseconds = 1500;
 constexpr float kMaxRepeats = 100;
@@ -62,6 +64,33 @@ struct AlgorithmSearch::Candidate {
 
 AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const ProductMeans& means)
     : p_(p), means_(means) {
+  RandomTokens();
+  CopyWeights();
+}
+
+void* AlgorithmSearch::Allocate(int64_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, static_cast<size_t>(bytes)) != cudaSuccess) {
+    cudaGetLastError();  // clears the error
+    return nullptr;
+  }
+  allocated_.push_back(memory);
+  return memory;
+}
+
+void AlgorithmSearch::RandomTokens() {
+  const DType dtype = p_.x.dtype;
+  const int64_t elements = p_.x.dim[0] * p_.x.row_stride;
+  void* const tokens = Allocate(BytesOf(dtype, elements));
+  if (tokens == nullptr) return;
+  p_.x.data = tokens;
+  const float amplitude = dtype == DType::kE4M3 ? kE4M3Max : dtype == DType::kI8 ? kI8Max : 1.0f;
+  FillUniform({.out = TensorView(tokens, dtype, {elements}), .seed = 1, .amplitude = amplitude},
+              means_.device);
+}
+
+void AlgorithmSearch::CopyWeights() {
+  const MatMulParams& p = p_;
   // The last row of w may end at its last element, short of its stride.
   const int64_t bytes = BytesOf(p.w.dtype, (p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]);
   const int64_t pitch = RoundUp<int64_t>(bytes, 256);
@@ -71,22 +100,19 @@ AlgorithmSearch::AlgorithmSearch(const MatMulParams& p, const ProductMeans& mean
   const int64_t copies = std::min(CeilDiv(kRotatedBytes, bytes) - 1, room);
   products_.assign(1, p);
   if (copies <= 0) return;
-  if (cudaMalloc(&scratch_, static_cast<size_t>(copies * pitch)) != cudaSuccess) {
-    cudaGetLastError();  // clears the error: another user took memory since it was counted
-    scratch_ = nullptr;
-    return;
-  }
+  void* const memory = Allocate(copies * pitch);
+  if (memory == nullptr) return;  // another user took it since it was counted
   for (int64_t i = 0; i < copies; ++i) {
     MatMulParams& product = products_.emplace_back(p);
-    product.w.data = static_cast<char*>(scratch_) + i * pitch;
+    product.w.data = static_cast<char*>(memory) + i * pitch;
     CUDA_CHECK(cudaMemcpyAsync(product.w.data, p.w.data, static_cast<size_t>(bytes),
-                               cudaMemcpyDeviceToDevice, means.device.stream));
+                               cudaMemcpyDeviceToDevice, means_.device.stream));
   }
 }
 
 AlgorithmSearch::~AlgorithmSearch() {
   CUDA_CHECK(cudaStreamSynchronize(means_.device.stream));
-  CUDA_CHECK(cudaFree(scratch_));
+  for (void* const memory : allocated_) CUDA_CHECK(cudaFree(memory));
 }
 
 bool AlgorithmSearch::Repeat(const Candidate& candidate, int times) {

@@ -12,8 +12,9 @@
 namespace quire::cuda {
 
 // Times products with the weights of `p`. It holds copies of the weights in device memory until it
-// is destroyed, enough that no candidate finds its weights in the cache; if the device lacks the
-// memory, it times with p's own weights alone. Must not be used within a capture. Overwrites p.out.
+// is destroyed, enough that no candidate finds its weights in the cache, and random tokens, because
+// products of zeros draw less power and run faster than those in service. If the device lacks the
+// memory, it times with p's own alone. Must not be used within a capture. Overwrites p.out.
 class AlgorithmSearch {
  public:
   AlgorithmSearch(const MatMulParams& p, const ProductMeans& means);
@@ -31,9 +32,14 @@ class AlgorithmSearch {
   // times.
   void Time(std::vector<Candidate>& candidates, size_t turns, int repeats);
 
-  const MatMulParams p_;
+  // Device memory until the end; null if there is none left.
+  void* Allocate(int64_t bytes);
+  void RandomTokens();
+  void CopyWeights();
+
+  MatMulParams p_;
   const ProductMeans means_;
-  void* scratch_ = nullptr;
+  std::vector<void*> allocated_;
   std::vector<MatMulParams>
       products_;  // with the tokens being timed, one for each copy of the weights
   size_t turn_ = 0;

@@ -19,7 +19,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr char kFormat[] = "quire matrix product algorithms, format 5";
+constexpr char kFormat[] = "quire matrix product algorithms, format 6";
 
 std::string LineOf(const ProductShape& s, const Choice& choice) {
   char text[320];
