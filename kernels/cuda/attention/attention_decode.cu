@@ -33,7 +33,7 @@ struct Sizes {
   static constexpr int kGroups = H::kEightBitKv ? 2 : 1;
   static constexpr int kWarpTokens = kGroups * kGroupTokens;
   static constexpr int kCtaTokens = kDecodeWarps * kWarpTokens;
-  static_assert(kCtaTokens == HeadBytes{.eight_bit = H::kEightBitKv}.TokensAtOnce());
+  static_assert(kCtaTokens == TokensAtOnce({.eight_bit = H::kEightBitKv}));
   static constexpr int kStages = D == 64 ? 6 : D == 128 ? 3 : 2;
   static constexpr uint32_t kGroupBytes = kGroupTokens * kRowBytes;
   static constexpr uint32_t kTileBytes = kGroups * kGroupBytes;  // a warp's K; its V has as many
@@ -193,10 +193,12 @@ class Loader {
   int64_t block_[Of::kGroups] = {};  // of each group of the next tile
 };
 
-// A warp's tokens of a tile: the first one, and where their K and V lie in shared memory.
+// A warp's tokens of a tile: the first one, where their K and V lie in shared memory, and the
+// number of queries.
 struct TokensAt {
   int token;
-  uint32_t tile;
+  uint32_t memory;
+  int num_rows;
 };
 
 // s = K q^T of 16 tokens, for kTiles tiles of queries.
@@ -284,8 +286,8 @@ __device__ __forceinline__ void TakeTokens(const AttentionArgs& a, const Queries
                                            DecodeColumns<D, kTiles>& columns) {
   using Of = Sizes<H>;
   constexpr int kGroups = Of::kGroups;
-  const auto [token, memory] = at;
-  const uint32_t fragments = FragmentAddress<Of::kRowBytes>(memory);
+  const int token = at.token;
+  const uint32_t fragments = FragmentAddress<Of::kRowBytes>(at.memory);
   float s[kSome][kGroups][4];
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
@@ -317,6 +319,18 @@ __device__ __forceinline__ void TakeTokens(const AttentionArgs& a, const Queries
           Transposed(Pack<Operand<T, H>>(weights[i % 2 * 2], weights[i % 2 * 2 + 1]));
     }
     AddValues<T, H>(p, fragments + g * Of::kGroupBytes + Of::kTileBytes, columns);
+  }
+}
+
+// Adds a warp's tokens to the columns of its queries.
+template <typename T, typename H, bool kCapped, int kTiles, int D = H::kDim>
+__device__ __forceinline__ void TakeTile(const AttentionArgs& a, const QueriesOf<T, H>& q,
+                                         const Sight<kTiles>& sight, TokensAt at,
+                                         DecodeColumns<D, kTiles>& columns) {
+  if (kTiles == 1 || at.num_rows <= kTileQueries) {
+    TakeTokens<T, H, kCapped, 1>(a, q, sight, at, columns);
+  } else {
+    TakeTokens<T, H, kCapped, kTiles>(a, q, sight, at, columns);
   }
 }
 
@@ -491,12 +505,10 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
         CopyWait<Of::kStages - 1>();
         __syncwarp();
         if (walk.has_tokens()) {
-          const TokensAt at{walk.token(), stages + stage * Of::kStageBytes};
-          if (kTiles == 1 || walk.sequence().num_queries * a.group <= kTileQueries) {
-            TakeTokens<T, H, kCapped, 1>(a, q, sight, at, columns);
-          } else {
-            TakeTokens<T, H, kCapped, kTiles>(a, q, sight, at, columns);
-          }
+          TakeTile<T, H, kCapped>(a, q, sight,
+                                  {walk.token(), stages + stage * Of::kStageBytes,
+                                   walk.sequence().num_queries * a.group},
+                                  columns);
         }
         __syncwarp();
       }

@@ -61,13 +61,16 @@ constexpr bool Decodes(int32_t num_queries, int32_t group) {
   return num_queries > 0 && num_queries * group <= kDecodeRows;
 }
 
-// What the bytes of a head's tokens change in its chunks.
+// The bytes of a head's tokens, which decide how its chunks are cut.
 struct HeadBytes {
   bool wide = false;       // heads above 128
-  bool eight_bit = false;  // K and V: a decode CTA takes two tiles at once
-
-  constexpr int32_t TokensAtOnce() const { return eight_bit ? 2 * kDecodeTile : kDecodeTile; }
+  bool eight_bit = false;  // K and V
 };
+
+// Tokens that a decode CTA takes at once: two tiles of 8 bits.
+constexpr int32_t TokensAtOnce(HeadBytes bytes) {
+  return bytes.eight_bit ? 2 * kDecodeTile : kDecodeTile;
+}
 
 // Tokens of a chunk, a power of two from 64 on. More chunks occupy more multiprocessors; larger
 // chunks are merged and folded less often. So the number of chunks grows with the square root of
@@ -82,7 +85,7 @@ constexpr int32_t ChunkTokens(int32_t visible, int32_t rows, int32_t num_kv_head
   int64_t most = 2 * kDecodeTile;
   for (; most < tokens_of_8_heads; most *= 4) tokens *= 2;
   if (bytes.wide && tokens > kDecodeTile) tokens /= 2;
-  if (tokens < bytes.TokensAtOnce()) tokens = bytes.TokensAtOnce();
+  if (tokens < TokensAtOnce(bytes)) tokens = TokensAtOnce(bytes);
   while (int64_t{tokens} * kMaxChunks < visible) tokens *= 2;
   return rows > 8 ? tokens * 2 : tokens;
 }
