@@ -1,13 +1,14 @@
 // Decode attention: out = softmax(q K^T * scale) V for sequences whose queries and G query heads a
-// key/value head fill at most the 16 rows of a matrix instruction. K and V are read once, so the
-// floor is their bytes over the read bandwidth.
+// key/value head are at most 16 rows. K and V are read once, so the floor is their bytes over the
+// read bandwidth.
 //
 // A CTA of four warps walks its range of units (attention_plan.h), 64 tokens at a time, or 128 of 8
-// bits. Each warp owns 16 of them, K and V, in stages of its own, or two such groups of 8 bits:
-// what bounds it there is the latency of a group's softmax, which two groups share. The loop has no
-// barrier, and the stages run on across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a multiprocessor
-// (128 KiB for heads above 128) are in flight, where 33 KiB cover the latency of memory at its full
-// rate.
+// bits. Each warp owns a group of 16 of them, K and V, in stages of its own; of 8 bits two groups,
+// which share the latency of a softmax, the bound where tokens have half the bytes. Tokens are the
+// rows of the matrix instructions, and rows of queries their columns (decode_columns.cuh). The loop
+// has no barrier, and the stages run on across units. 24 KiB * 4 warps * 2 CTAs = 192 KiB a
+// multiprocessor (128 KiB for heads above 128) are in flight, where 33 KiB cover the latency of
+// memory at its full rate.
 //
 // At the end of a unit the four states are merged in the order of the warps, and the unit's state
 // is folded into the sum of the units before it: in registers if this CTA computed all of them,

@@ -1,10 +1,10 @@
 // How attention divides the work of a step's decoding sequences (prefill_plan.h has the others):
 // plain arithmetic for the device and for tests on the host.
 //
-// Decoding sequences are those whose queries times G (query heads a key/value head) fill at most
-// the 16 rows of one matrix instruction. Their contexts are cut into chunks; a unit is one chunk of
-// one key/value head. Units are numbered by sequence, then head, then chunk, and every CTA of the
-// decode kernel takes one contiguous range of them, of about equal cost.
+// Decoding sequences are those whose queries times G (query heads a key/value head) are at most 16
+// rows, the columns of two matrix instructions. Their contexts are cut into chunks; a unit is one
+// chunk of one key/value head. Units are numbered by sequence, then head, then chunk, and every CTA
+// of the decode kernel takes one contiguous range of them, of about equal cost.
 //
 // A head whose chunks fall into several ranges is shared; the range with its first chunk owns it.
 // The owner folds its own chunks into one state, and the other ranges keep one state a chunk. The
@@ -18,7 +18,7 @@
 
 namespace quire::cuda {
 
-inline constexpr int32_t kDecodeRows = 16;  // rows of a matrix instruction: queries * G
+inline constexpr int32_t kDecodeRows = 16;  // of a sequence: queries * G
 inline constexpr int32_t kDecodeTile = 64;  // tokens a decode CTA takes at once, 16 a warp
 inline constexpr int32_t kMaxChunks = 128;  // of a head
 inline constexpr int32_t kMaxRanges = 1024;
