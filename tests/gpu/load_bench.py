@@ -52,6 +52,7 @@ LOADS = (
 def put(pack, server, load):
     """The facts of one load, by quire-load. Its seed is its own: with one seed, prompts of one load
     begin like those of another, whose KV the server may still have."""
+    preempted = server.metric("quire_preemptions_total")
     with tempfile.TemporaryDirectory() as results, Gauge() as gauge:
         rate = ("--request-rate", str(load.rate)) if load.rate else ()
         done = subprocess.run(
@@ -69,7 +70,7 @@ def put(pack, server, load):
         run = json.loads(path.read_text())
     facts = {name: round(run[name], 2) for name in SHOWN if run.get(name) is not None}
     return facts | {"requests": load.requests, "seconds": round(run["duration"], 1),
-                    "preemptions": server.metric("quire_preemptions_total"),
+                    "preemptions": server.metric("quire_preemptions_total") - preempted,
                     "sm_mhz": gauge.sm_mhz, "watts": gauge.watts}
 
 

@@ -70,7 +70,9 @@ def graphs(server):
 
 class Gauge:
     """The clock and power of the first visible device while something runs: medians of a sample
-    every two seconds."""
+    every two seconds; None if there was none."""
+
+    sm_mhz = watts = None
 
     def __enter__(self):
         self.process = subprocess.Popen(
@@ -83,7 +85,8 @@ class Gauge:
         self.process.terminate()
         lines = self.process.communicate()[0].splitlines()
         samples = [[float(value) for value in line.split(",")] for line in lines if "," in line]
-        self.sm_mhz, self.watts = (statistics.median(values) for values in zip(*samples))
+        if samples:
+            self.sm_mhz, self.watts = (statistics.median(values) for values in zip(*samples))
 
 
 def offline(pack, server):

@@ -117,6 +117,25 @@ TEST(PromptCapTest, LetsPromptsProgressBesideMoreRowsThanTheStepHasTokens) {
   EXPECT_EQ(PromptCap(1024, Demand(2000, 3, 500), 5), 5);
 }
 
+TEST(PromptPaceTest, ASettingHasTheCapAndOnRequestTheBalanceBelowIt) {
+  for (const PromptDemand& demand :
+       {Demand(0, 3, 5000), Demand(2, 50, 9000), Demand(200, 3, 5000), Demand(200, 100, 100'000)}) {
+    const int32_t cap = PromptCap(1024, demand, kMost);
+    EXPECT_EQ((PromptPace{}.Tokens(kCost, demand, kMost)), kMost);
+    EXPECT_EQ((PromptPace{.mixed_step = 1024}.Tokens(kCost, demand, kMost)), cap);
+    EXPECT_EQ((PromptPace{.balances = true}.Tokens(kCost, demand, kMost)),
+              PromptBudget(kCost, demand, kMost));
+    EXPECT_EQ((PromptPace{.mixed_step = 1024, .balances = true}.Tokens(kCost, demand, kMost)),
+              PromptBudget(kCost, demand, cap));
+  }
+  // Each may be the smaller one.
+  EXPECT_GT(PromptBudget(kCost, Demand(2, 50, 9000), kMost),
+            PromptCap(1024, Demand(2, 50, 9000), kMost));
+  EXPECT_LT(
+      (PromptPace{.mixed_step = 1024, .balances = true}.Tokens(kCost, Demand(200, 1, 1000), kMost)),
+      PromptCap(1024, Demand(200, 1, 1000), kMost));
+}
+
 TEST(PromptCapTest, NeverGrowsWithRowsNorShrinksWithTheQueue) {
   for (int64_t tokens = 0; tokens < 64'000; tokens += 500) {
     int32_t last = kMost;
