@@ -20,14 +20,19 @@ pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 add_library(quire_flags INTERFACE)
 target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(quire_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Werror>
   $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 target_link_libraries(quire_flags INTERFACE Threads::Threads)
 if(QUIRE_SANITIZE)
   # gcc warns of uninitialised members of std::function where its instrumentation hides the store.
   add_compile_options(-fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -g1
-                      -Wno-maybe-uninitialized)
+                      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${QUIRE_SANITIZE})
+endif()
+if(QUIRE_FUZZERS)
+  # All code tells libFuzzer which branches an input takes; tests/fuzz adds the main programs.
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 # quire_library(NAME SRCS a.cc b.cc LIBS other ...)
