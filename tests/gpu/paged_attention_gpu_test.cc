@@ -470,7 +470,7 @@ const std::vector<Shape> kShapes = {
     {7, 1, 128, 32, 100},
     {4, 2, 64, 32, 33},
     {16, 8, 64, 64},
-    // Heads of other sizes than the compiled ones, and groups larger than a matrix instruction.
+    // Heads of other sizes than the compiled ones, and groups larger than kDecodeRows.
     {4, 1, 8, 16},
     {6, 2, 32, 64, 40},
     {8, 2, 72, 32},

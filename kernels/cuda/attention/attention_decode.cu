@@ -542,7 +542,10 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
 
 template <typename T, typename H, bool kCapped, int kTiles>
 void LaunchTyped(const AttentionArgs& args, const Device& device) {
-  AllowShared<DecodeKernel<T, H, kCapped, kTiles>, Sizes<H>::kSharedBytes>();
+  // Both forms with the first: a start warms steps of one form alone, and the first launch of the
+  // other would load it in service.
+  AllowShared<DecodeKernel<T, H, kCapped, 1>, Sizes<H>::kSharedBytes>();
+  AllowShared<DecodeKernel<T, H, kCapped, kQueryTiles>, Sizes<H>::kSharedBytes>();
   const auto ctas = static_cast<uint32_t>(DecodeCtasPerSm(H::kDim) * device.num_sms);
   Launch(device,
          {.blocks = ctas, .threads = kDecodeThreads, .shared_bytes = Sizes<H>::kSharedBytes},

@@ -136,12 +136,17 @@ void DispatchHead(const KvLayerView& kv, bool capped, Fn&& fn) {
 // CTAs of the decode kernel a multiprocessor, all resident at once.
 constexpr int DecodeCtasPerSm(int32_t head_dim) { return head_dim > 128 ? 1 : 2; }
 
-// Allows a kernel more than 48 KiB of shared memory; the runtime wants to be asked once.
+// Loads a kernel, and allows it more than 48 KiB of shared memory; the runtime wants to be asked
+// once.
 template <auto kKernel, uint32_t kBytes>
 void AllowShared() {
   static const cudaError_t asked =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   CUDA_CHECK(asked);
+  // A setting alone need not load it.
+  static cudaFuncAttributes facts;
+  static const cudaError_t loaded = cudaFuncGetAttributes(&facts, kKernel);
+  CUDA_CHECK(loaded);
 }
 
 void LaunchPlan(const PlanArgs& args, const Device& device);

@@ -19,7 +19,7 @@
 namespace quire::cuda {
 
 inline constexpr int32_t kDecodeRows = 16;  // of a sequence: queries * G
-inline constexpr int32_t kDecodeTile = 64;  // tokens a decode CTA takes at once, 16 a warp
+inline constexpr int32_t kDecodeTile = 64;  // tokens: a group of 16 for each warp of a decode CTA
 inline constexpr int32_t kMaxChunks = 128;  // of a head
 inline constexpr int32_t kMaxRanges = 1024;
 // Cost of a unit in quarters of a tile's time: 4 a tile, 1 for the merge at its end, and 2 a head
@@ -27,8 +27,8 @@ inline constexpr int32_t kMaxRanges = 1024;
 inline constexpr int32_t kTileCost = 4, kUnitCost = 1, kHeadCost = 2;
 
 // A sequence of the decode kernel. Chunk c covers tokens [first + c * chunk, ...) up to the next
-// chunk or the end of the context; first is a multiple of 16, so that no warp's 16 tokens are in
-// two blocks.
+// chunk or the end of the context; first is a multiple of 16, so that no group of 16 tokens is
+// in two blocks.
 struct alignas(16) DecodeSequence {
   int32_t query_begin = 0;
   int32_t num_queries = 0;

@@ -81,7 +81,7 @@ __device__ __forceinline__ float Reciprocal(float x) {
   return y;
 }
 
-// A factor of scores: one for all rows, or one for each of a lane's two rows.
+// A factor of scores: one for all rows, or one for each of a lane's two rows of queries.
 struct RowFactors {
   float of_row[2];
 };

@@ -28,6 +28,13 @@ constexpr size_t kFinalists = 4;
 constexpr float kTurnMicroseconds = 1500;
 constexpr float kMaxRepeats = 100;
 
+// Bytes of the device that may be taken; negative if too few are free.
+int64_t FreeBytes() {
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free) - kSpareBytes;
+}
+
 // The time between two points of a stream.
 class Lap {
  public:
@@ -80,13 +87,19 @@ void* AlgorithmSearch::Allocate(int64_t bytes) {
 
 void AlgorithmSearch::RandomTokens() {
   const DType dtype = p_.x.dtype;
-  const int64_t elements = p_.x.dim[0] * p_.x.row_stride;
-  void* const tokens = Allocate(BytesOf(dtype, elements));
+  // As far behind a multiple of 16 bytes as in service: algorithms are chosen for an alignment.
+  const auto behind = static_cast<int64_t>(reinterpret_cast<uintptr_t>(p_.x.data) % 16);
+  const int64_t bytes =
+      RoundUp<int64_t>(behind + BytesOf(dtype, p_.x.dim[0] * p_.x.row_stride), 16);
+  if (FreeBytes() < bytes) return;
+  void* const tokens = Allocate(bytes);
   if (tokens == nullptr) return;
-  p_.x.data = tokens;
-  const float amplitude = dtype == DType::kE4M3 ? kE4M3Max : dtype == DType::kI8 ? kI8Max : 1.0f;
-  FillUniform({.out = TensorView(tokens, dtype, {elements}), .seed = 1, .amplitude = amplitude},
+  const int64_t elements = bytes / static_cast<int64_t>(SizeOf(dtype));
+  FillUniform({.out = TensorView(tokens, dtype, {elements}),
+               .seed = 1,
+               .amplitude = dtype == DType::kE4M3 ? kE4M3Max : 1.0f},
               means_.device);
+  p_.x.data = static_cast<char*>(tokens) + behind;
 }
 
 void AlgorithmSearch::CopyWeights() {
@@ -94,10 +107,7 @@ void AlgorithmSearch::CopyWeights() {
   // The last row of w may end at its last element, short of its stride.
   const int64_t bytes = BytesOf(p.w.dtype, (p.w.dim[0] - 1) * p.w.row_stride + p.w.dim[1]);
   const int64_t pitch = RoundUp<int64_t>(bytes, 256);
-  size_t free = 0, total = 0;
-  CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  const int64_t room = (static_cast<int64_t>(free) - kSpareBytes) / pitch;
-  const int64_t copies = std::min(CeilDiv(kRotatedBytes, bytes) - 1, room);
+  const int64_t copies = std::min(CeilDiv(kRotatedBytes, bytes) - 1, FreeBytes() / pitch);
   products_.assign(1, p);
   if (copies <= 0) return;
   void* const memory = Allocate(copies * pitch);
