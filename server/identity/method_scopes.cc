@@ -11,6 +11,8 @@ constexpr Scopes kInfer{Scope::kInfer};
 constexpr Scopes kSession{Scope::kSession};
 constexpr Scopes kAdmin{Scope::kAdmin};
 constexpr Scopes kMetrics{Scope::kMetrics, Scope::kAdmin};
+// A client ends its own requests, an administrator all.
+constexpr Scopes kAbort{Scope::kInfer, Scope::kAdmin};
 // Routers with an ordinary key balance by these.
 constexpr Scopes kGateway{Scope::kInfer, Scope::kMetrics, Scope::kAdmin};
 // Facts about the server, which every client may want.
@@ -63,7 +65,7 @@ const Service kServices[] = {
       {"GetMemoryPlan", kMetrics},
       {"GetLoad", kMetrics},
       {"GetMemory", kMetrics},
-      {"Abort", {Scope::kInfer, Scope::kAdmin}},
+      {"Abort", kAbort},
       {"Drain", kAdmin},
       {"Undrain", kAdmin},
       {"Trace", kAdmin},
@@ -73,7 +75,7 @@ const Service kServices[] = {
     {"vllm.grpc.engine.VllmEngine",
      {{"Generate", kInfer},
       {"Embed", kInfer},
-      {"Abort", {Scope::kInfer, Scope::kAdmin}},
+      {"Abort", kAbort},
       {"HealthCheck", kAny},
       {"GetModelInfo", kAny},
       {"GetServerInfo", kAny},
@@ -87,7 +89,7 @@ const Service kServices[] = {
     {"vllm.Control",
      {{"GetServerInfo", kAny},
       {"GetModelInfo", kAny},
-      {"Abort", {Scope::kInfer, Scope::kAdmin}},
+      {"Abort", kAbort},
       {"GetKvEventSources", kAny},
       {"ListLoras", kAny},
       {"IsPaused", kAny},
@@ -112,7 +114,7 @@ const Service kServices[] = {
       {"GetModelInfo", kAny},
       {"GetLoad", kGateway},
       {"Health", kAny},
-      {"Abort", {Scope::kInfer, Scope::kAdmin}},
+      {"Abort", kAbort},
       {"ListLoras", kAny},
       {"LoadLora", kAdmin},
       {"UnloadLora", kAdmin},

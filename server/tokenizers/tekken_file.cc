@@ -18,6 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int32_t kMaxTokens = 4 << 20;
+// The file need not list them, so that its size is no bound. Mistral's have 1,000.
+constexpr int32_t kMaxSpecial = 1 << 16;
 
 // The special tokens of files that do not list them.
 constexpr const char* kSpecialTokens[] = {"<unk>",
@@ -101,7 +103,7 @@ absl::StatusOr<Tekken> ReadTekken(const JsonNode& root) {
   Tekken out;
   ASSIGN_OR_RETURN(out.pattern, ReadString(config, "pattern"));
   ASSIGN_OR_RETURN(const int32_t size, ReadCount(config, "default_vocab_size", kMaxTokens));
-  ASSIGN_OR_RETURN(out.num_special, ReadCount(config, "default_num_special_tokens", kMaxTokens));
+  ASSIGN_OR_RETURN(out.num_special, ReadCount(config, "default_num_special_tokens", kMaxSpecial));
   if (out.num_special < 2 || out.num_special > size) {
     return Refuse(config, "default_num_special_tokens is not in [2, default_vocab_size]");
   }

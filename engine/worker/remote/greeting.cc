@@ -134,7 +134,8 @@ Frame FollowerGreeting::Hello() const {
 
 absl::StatusOr<std::optional<Frame>> FollowerGreeting::Take(const Frame& frame) {
   if (frame.kind == FrameKind::kRefused) {
-    return absl::FailedPreconditionError(Printable(frame.bytes));
+    return absl::FailedPreconditionError(
+        frame.bytes.empty() ? "the leader refuses, and does not say why" : Printable(frame.bytes));
   }
   if (!challenged_) {
     ASSIGN_OR_RETURN(Frame join, Join(frame));

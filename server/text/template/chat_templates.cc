@@ -117,7 +117,7 @@ void ChatTemplates::Add(const std::string& name, const std::string& source, cons
                         const TemplateVariables& constants) {
   absl::StatusOr<std::unique_ptr<const ChatTemplate>> parsed =
       ChatTemplate::Parse(source, constants);
-  Entry& entry = templates_[name];
+  Entry entry;
   entry.file = path;
   if (parsed.ok()) {
     entry.parsed = *std::move(parsed);
@@ -125,6 +125,7 @@ void ChatTemplates::Add(const std::string& name, const std::string& source, cons
   } else {
     entry.reason = absl::StrCat(path, ": ", parsed.status().message());
   }
+  templates_[name] = std::move(entry);
 }
 
 absl::StatusOr<ChatTemplates> ChatTemplates::Of(const std::string& source,
@@ -169,6 +170,7 @@ ChatTemplates ChatTemplates::Load(const std::string& dir) {
     std::map<std::string, std::string> sources;
     if (!ReadNamed(file->at("chat_template"), &sources)) {
       refuse(kDefault, path, path + kNoTemplates);
+      continue;
     }
     for (const auto& [name, source] : sources) out.Add(name, source, path, tokens);
   }

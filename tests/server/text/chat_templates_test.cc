@@ -93,6 +93,24 @@ TEST_F(ChatTemplatesTest, RefusesOneTemplateAndServesTheOthers) {
   EXPECT_FALSE(templates.Check().ok());
 }
 
+TEST_F(ChatTemplatesTest, ServesNoTemplateOfAListThatItRefuses) {
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "d"},
+                                                       {"name": "rag"}]})");
+  EXPECT_THAT(Loaded(), HasSubstr("neither a string nor a list"));
+  EXPECT_FALSE(ChatTemplates::Load(dir_).Check().ok());
+}
+
+// In the folder of further templates there may be one more of the name "default".
+TEST_F(ChatTemplatesTest, TheLastOfTwoFilesOfANameCounts) {
+  Write("chat_template.jinja", "{% x %}");
+  Write("additional_chat_templates/default.jinja", "d");
+  EXPECT_EQ(Loaded(), "d");
+  EXPECT_EQ(ChatTemplates::Load(dir_).List().front().reason, "");
+  Write("chat_template.jinja", "d");
+  Write("additional_chat_templates/default.jinja", "{% x %}");
+  EXPECT_THAT(Loaded(), HasSubstr("block 'x'"));
+}
+
 TEST_F(ChatTemplatesTest, NamesMissingAndWrongParts) {
   EXPECT_TRUE(ChatTemplates::Load(dir_).empty());
   EXPECT_THAT(Loaded(), HasSubstr("has no chat template"));

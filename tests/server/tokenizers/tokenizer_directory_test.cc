@@ -108,6 +108,15 @@ TEST(TokenizerDirectoryTest, SaysWhatADirectoryLacks) {
               HasSubstr("no tokenizer.json, tokenizer.model or tekken.json"));
 }
 
+// A file of a hundred bytes that asks for four million tokens took 13 seconds and gigabytes.
+TEST(TokenizerDirectoryTest, RefusesMoreSpecialTokensThanAnyTekkenHas) {
+  const Directory directory;
+  directory.Write("tekken.json", R"({"config": {"pattern": "a", "default_vocab_size": 4194304,
+                                     "default_num_special_tokens": 4194304}, "vocab": []})");
+  EXPECT_THAT(std::string(LoadTokenizer(directory.path()).status().message()),
+              HasSubstr("default_num_special_tokens"));
+}
+
 TEST(TokenizerDirectoryTest, FramesTextAsTheConfigurationSays) {
   const Directory directory;
   directory.Write("tokenizer.model",
