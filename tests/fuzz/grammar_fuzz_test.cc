@@ -1,7 +1,7 @@
 // The fuzz targets of the grammar compiler on seeded mutations of real grammars, in every build.
 #include "gtest/gtest.h"
 #include "tests/fuzz/mutator.h"
-#include "tests/fuzz/parser_targets.h"
+#include "tests/fuzz/targets/parser_targets.h"
 
 namespace quire {
 namespace {

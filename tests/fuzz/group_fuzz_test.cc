@@ -9,9 +9,9 @@
 #include "engine/worker/remote/frame.h"
 #include "engine/worker/remote/greeting.h"
 #include "gtest/gtest.h"
-#include "tests/fuzz/group_targets.h"
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/mutator.h"
+#include "tests/fuzz/targets/group_targets.h"
 
 namespace quire {
 namespace {

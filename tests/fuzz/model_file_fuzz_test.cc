@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 #include "tests/engine/model/temp_dir.h"
 #include "tests/fuzz/json_mutator.h"
-#include "tests/fuzz/model_file_targets.h"
 #include "tests/fuzz/mutator.h"
+#include "tests/fuzz/targets/model_file_targets.h"
 
 namespace quire {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/mutator.h"
-#include "tests/fuzz/parser_targets.h"
+#include "tests/fuzz/targets/parser_targets.h"
 
 namespace quire {
 namespace {

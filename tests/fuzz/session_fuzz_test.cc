@@ -7,8 +7,8 @@
 #include "engine/base/log.h"
 #include "gtest/gtest.h"
 #include "tests/fuzz/mutator.h"
-#include "tests/fuzz/session_seeds.h"
-#include "tests/fuzz/session_targets.h"
+#include "tests/fuzz/targets/session_seeds.h"
+#include "tests/fuzz/targets/session_targets.h"
 
 namespace quire {
 namespace {

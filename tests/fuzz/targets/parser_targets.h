@@ -1,6 +1,5 @@
-// Fuzz targets: each takes any bytes and aborts if a parser breaks its contract.
-// libfuzzer_main.cc runs one of them under clang's fuzzer, parser_fuzz_test.cc all of them on
-// mutated seeds.
+// Fuzz targets for text and the languages of templates and grammars: each takes any bytes and
+// aborts if a parser breaks its contract.
 #pragma once
 
 #include <string_view>

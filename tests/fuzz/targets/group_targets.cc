@@ -1,5 +1,5 @@
 // The bodies of the targets; CHECK is the oracle.
-#include "tests/fuzz/group_targets.h"
+#include "tests/fuzz/targets/group_targets.h"
 
 #include <cstring>
 #include <string>

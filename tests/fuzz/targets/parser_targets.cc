@@ -1,8 +1,7 @@
 // The bodies of the fuzz targets; CHECK is the oracle.
-#include "tests/fuzz/parser_targets.h"
+#include "tests/fuzz/targets/parser_targets.h"
 
-#include <unistd.h>
-
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "server/text/template/json_value.h"
 #include "server/text/tokenizer.h"
 #include "server/text/unicode/unicode.h"
+#include "tests/engine/model/temp_dir.h"
 
 namespace quire {
 namespace {
@@ -80,10 +80,10 @@ void FuzzJson(std::string_view bytes) {
 }
 
 void FuzzTokenizerFile(std::string_view bytes) {
-  static const std::string path = "/tmp/quire_fuzz_" + std::to_string(getpid()) + ".json";
-  std::ofstream(path, std::ios::binary) << bytes;
+  static const testing::TempDir& dir = *new testing::TempDir;
+  const std::string path = dir.Write("tokenizer.json", std::string(bytes));
   const auto tokenizer = Tokenizer::Load(path);
-  unlink(path.c_str());
+  std::filesystem::remove(path);
   if (!tokenizer.ok()) return;
   CheckEncode(**tokenizer, "Hello, world! It's 2026.\n\n\tna\xC3\xAFve <|endoftext|>", false);
   CheckEncode(**tokenizer, std::string(300, 'a'), false);

@@ -5,7 +5,7 @@
 
 #include "engine/grammar/compile_guide.h"
 #include "kernels/check.h"
-#include "tests/fuzz/parser_targets.h"
+#include "tests/fuzz/targets/parser_targets.h"
 
 namespace quire {
 namespace {

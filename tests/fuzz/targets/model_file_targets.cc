@@ -1,5 +1,5 @@
 // The bodies of the targets; CHECK is the oracle.
-#include "tests/fuzz/model_file_targets.h"
+#include "tests/fuzz/targets/model_file_targets.h"
 
 #include <cmath>
 #include <filesystem>
