@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -224,7 +225,7 @@ bool HasType(const SchemaNode& value, std::string_view type) {
   if (type == "null") return value.is_null();
   const bool integral =
       value.is_number_integer() ||
-      (value.is_number_float() && value.get<double>() == static_cast<double>(value.get<int64_t>()));
+      (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>());
   return type == "number" ? value.is_number() : type == "integer" && integral;
 }
 

@@ -60,6 +60,13 @@ TEST(SchemaReaderTest, Numbers) {
   }
 }
 
+// JSON Schema counts numbers without a fraction as integers, however large.
+TEST(SchemaReaderTest, LargeNumbersOfAListAreIntegers) {
+  const auto guide = Compile(Schema(R"({"type": "integer", "enum": [1, 2e45, -3e19, 0.5]})"));
+  for (const char* integer : {"1", "2e+45", "-3e+19"}) EXPECT_TRUE(Accepts(*guide, integer));
+  EXPECT_FALSE(Accepts(*guide, "0.5"));
+}
+
 TEST(SchemaReaderTest, WhitespaceIsBounded) {
   const auto guide = Compile(Schema(R"({"type": "array", "items": {"type": "null"}})"));
   EXPECT_TRUE(Accepts(*guide, "[\n\t null,\n" + std::string(32, ' ') + "null]"));
