@@ -87,7 +87,9 @@ bool CharPairs::AddBytes(std::string_view character, Word* work) const {
     if (byte_ids_[static_cast<uint8_t>(byte)] < 0) return false;
   }
   for (const char byte : character) {
-    work->symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
+    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
+    work->symbols.push_back(id);
+    if (id == parts_.unknown) work->unknown_sizes.push_back(1);
   }
   return true;
 }

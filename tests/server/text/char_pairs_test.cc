@@ -9,9 +9,11 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/text/unicode/unicode.h"
 
@@ -177,6 +179,20 @@ TEST(CharPairsTest, SpansCoverATextWithoutUnknownCharacters) {
       ASSERT_EQ(end, text.size());
     }
   }
+}
+
+TEST(CharPairsTest, TheUnknownTokenMayStandForAByte) {
+  Vocabulary vocabulary;
+  vocabulary.byte_fallback = true;
+  vocabulary.tokens = {"<0xC3>", "<0xA9>", "a"};
+  const auto pairs = vocabulary.Make();
+  // A character of two bytes with tokens, one of two without, and one with a token.
+  std::vector<Span> spans;
+  EXPECT_EQ(Encode(*pairs, "\u00e9\u0416a", &spans), (std::vector<int32_t>{0, 1, 0, 2}));
+  std::vector<std::pair<uint32_t, uint32_t>> bytes;
+  for (const Span& span : spans) bytes.emplace_back(span.begin, span.end);
+  EXPECT_THAT(bytes, testing::ElementsAre(testing::Pair(0, 1), testing::Pair(1, 2),
+                                          testing::Pair(2, 4), testing::Pair(4, 5)));
 }
 
 // A model's words must not be found in the cache of another one, nor those of a model before it.
