@@ -200,14 +200,6 @@ struct RunningRows {
       block[3] *= factor[1];
     }
   }
-
-  template <int kBlocks, typename Factor>
-  __device__ __forceinline__ void TakeScores(float (&s)[kBlocks][4], const Factor& scale_log2) {
-    float factor[2];
-    RaiseTop(s, scale_log2, factor);
-    Weigh(s, scale_log2);
-    Scale(factor);
-  }
 };
 
 // The weights of 16 tokens, columns 2 t and 2 t + 1 of eight, as the left operand of a product.
