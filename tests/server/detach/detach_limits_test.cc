@@ -101,7 +101,7 @@ TEST(DetachLimitsTest, ARequestThatNoReaderComesBackForEndsAndFreesAll) {
 TEST(DetachLimitsTest, AFinishedAnswerIsKeptForTheRestOfItsTimeOnly) {
   TestServer server;
   server.gate().Allow(1);
-  Leave(server, Detachable(5, "finished", 0.2));
+  Detach(server, Detachable(5, "finished", 2));
   server.gate().Allow(-1);
   server.ExpectNothingLeft();  // it runs no more
   EXPECT_TRUE(TestServer::Eventually([&] { return Expired(server) == 1; }));
