@@ -653,11 +653,14 @@ TEST(PagedAttentionGpuTest, HandlesScoresBeyondTheExponentRange) {
 TEST(PagedAttentionGpuTest, TakesQueriesOfEverySize) {
   for (const double q_scale : {0.0, 1e-30, 1e-12, 1e3, 1e6}) {
     for (const Shape& shape : WithKvTypes({Shape{4, 1, 128, 64}, Shape{4, 2, 64, 16},
-                                           Shape{4, 1, 256, 32}, Shape{4, 2, 128, 16, 20}})) {
+                                           Shape{12, 1, 256, 32}, Shape{4, 2, 128, 16, 20}})) {
       SCOPED_TRACE(NameOf(shape) + " queries of " + std::to_string(q_scale));
       Attention attention(shape);
-      const Batch batch(shape, {{300, 1}, {5, 1}, {90, 90}}, q_scale);
-      batch.Check(batch.Run(attention));
+      // The most queries of the step decide the form of decode attention.
+      for (const Batch& batch : {Batch(shape, {{300, 1}, {5, 1}, {90, 90}}, q_scale),
+                                 Batch(shape, {{1400, 1}, {5, 1}}, q_scale)}) {
+        batch.Check(batch.Run(attention));
+      }
     }
   }
 }
