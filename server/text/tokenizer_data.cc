@@ -2,6 +2,7 @@
 #include "server/text/tokenizer_data.h"
 
 #include <algorithm>
+#include <bitset>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,26 +59,37 @@ absl::Status Tokenizer::Data::BuildBytePairs(const ModelSpec& spec) {
   // Uses only entries that are wholly in the byte alphabet: no text produces the others.
   std::vector<std::string_view> parts(written.size());
   bytes_.resize(written.size());
-  bool byte_seen[256] = {};
+  std::bitset<256> bytes_with_token;
   for (const auto& [token, id] : spec.vocabulary) {
     auto bytes = BytesOfToken(token);
     if (!bytes.has_value()) continue;
     bytes_[id] = *std::move(bytes);
     parts[id] = bytes_[id];
-    if (parts[id].size() == 1) byte_seen[static_cast<uint8_t>(parts[id][0])] = true;
+    if (parts[id].size() == 1) bytes_with_token.set(static_cast<uint8_t>(parts[id][0]));
   }
-  const auto missing = std::ranges::find(byte_seen, false);
-  if (missing != std::end(byte_seen)) {
-    return absl::InvalidArgumentError(absl::StrCat("model.vocab: no token for byte ",
-                                                   missing - byte_seen,
-                                                   "; text holding it could not be encoded"));
+  BytePairs::Options options = {.ignore_merges = spec.ignore_merges,
+                                .fuse_unknown = spec.fuse_unknown};
+  if (!bytes_with_token.all()) {
+    if (spec.byte_fallback) {
+      return absl::InvalidArgumentError(
+          "model.byte_fallback: with ByteLevel it is not supported, unless each byte has a token");
+    }
+    ASSIGN_OR_RETURN(options.unknown, UnknownId(spec));
   }
   ASSIGN_OR_RETURN(std::vector<MergeTable::Merge> merges, ResolveMerges(spec));
   std::erase_if(merges, [&](const MergeTable::Merge& merge) {
     return parts[merge.left].empty() || parts[merge.right].empty();
   });
-  model = std::make_unique<const BytePairs>(std::move(parts), merges, spec.ignore_merges);
+  model = std::make_unique<const BytePairs>(std::move(parts), merges, options);
   return absl::OkStatus();
+}
+
+absl::StatusOr<int32_t> Tokenizer::Data::UnknownId(const ModelSpec& spec) const {
+  if (!spec.unknown.has_value()) return -1;
+  for (const auto& [token, id] : spec.vocabulary) {
+    if (token == *spec.unknown) return id;
+  }
+  return absl::InvalidArgumentError("model.unk_token: is not in the vocabulary");
 }
 
 absl::Status Tokenizer::Data::BuildCharPairs(const ModelSpec& spec) {
@@ -86,13 +98,8 @@ absl::Status Tokenizer::Data::BuildCharPairs(const ModelSpec& spec) {
                             .ignore_merges = spec.ignore_merges};
   parts.tokens.resize(written.size());
   for (const auto& [token, id] : spec.vocabulary) parts.tokens[id] = written[id];
-  if (spec.unknown.has_value()) {
-    const auto at = id_of.find(*spec.unknown);
-    if (at == id_of.end() || parts.tokens[at->second].empty()) {
-      return absl::InvalidArgumentError("model.unk_token: is not in the vocabulary");
-    }
-    parts.unknown = at->second;
-  }
+  ASSIGN_OR_RETURN(const int32_t unknown, UnknownId(spec));
+  if (unknown >= 0) parts.unknown = unknown;
   ASSIGN_OR_RETURN(parts.merges, ResolveMerges(spec));
   ASSIGN_OR_RETURN(model, CharPairs::Make(std::move(parts)));
   return absl::OkStatus();

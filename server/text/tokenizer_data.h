@@ -42,6 +42,8 @@ struct Tokenizer::Data {
   absl::Status AddToken(const std::string& token, int32_t id);
   absl::Status BuildVocabulary(const ModelSpec& model, const std::vector<AddedToken>& added);
   absl::StatusOr<std::vector<MergeTable::Merge>> ResolveMerges(const ModelSpec& model) const;
+  // Of the vocabulary; -1: the model has no unknown token.
+  absl::StatusOr<int32_t> UnknownId(const ModelSpec& model) const;
   absl::Status BuildBytePairs(const ModelSpec& model);
   absl::Status BuildCharPairs(const ModelSpec& model);
   absl::Status BuildUnigram(const ModelSpec& model);

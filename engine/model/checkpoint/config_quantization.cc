@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/families.h"
@@ -51,9 +53,10 @@ void AllowEmpty(ConfigReader& in, const char* key) {
 void PassOver(ConfigReader& in, std::initializer_list<const char*> keys) {
   for (const char* key : keys) in.Contains(key);
 }
+// A key without a value says nothing: writers name all that they know.
 void RefuseUnreadKeys(ConfigReader& in) {
   for (const std::string& key : in.UnreadKeys()) {
-    in.Fail(absl::StrCat("unknown key \"", key, "\""));
+    if (in.Has(key.c_str())) in.Fail(absl::StrCat("unknown key \"", key, "\""));
   }
 }
 
@@ -102,6 +105,17 @@ void ReadActivations(ConfigReader& in, Encoding weights) {
   }
   RefuseUnreadKeys(in);
 }
+
+// Of GPTQ and AWQ: how the writer found the integers, and which kernels another program takes.
+// Zeros are stored whether they are all the same (sym) or not.
+constexpr char kOfOtherPrograms[] =
+    "act_group_aware amp autoround_version backend batch_size block_name_to_quantize "
+    "cache_block_outputs damp_auto_increment damp_percent dataset disable_exllama "
+    "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input exllama_config "
+    "gradient_accumulate_steps hyb_act iters low_gpu_mem_usage lr max_input_length meta method "
+    "minmax_lr model_file_base_name model_name_or_path model_seqlen "
+    "module_name_preceding_first_block mse nsamples pad_token_id provider scale_dtype seqlen "
+    "static_groups sym tokenizer true_sequential use_cuda_fp16 use_exllama";
 
 constexpr char kServedGroups[] = "32, 64, 128";
 
@@ -209,14 +223,17 @@ class QuantizationReader {
     if (blocks) {
       Allow(in_, "weight_block_size", kBlock());
       Allow(in_, "activation_scheme", "dynamic");
-      // Of activations: powers of two, which their own scales here need not be.
-      Allow(in_, "scale_fmt", "ue8m0");
+      // "ue8m0" is of activations: powers of two, which their own scales here need not be.
+      if (in_.At("scale_fmt") != "float") Allow(in_, "scale_fmt", "ue8m0");
       read_.encoding = Encoding::kFp8Blocks;
       read_.scale_suffix = ".weight_scale_inv";
     } else if (scheme != "dynamic" && scheme != "static") {
       in_.Refuse("activation_scheme", "\"dynamic\", \"static\"");
     }
     Allow(in_, "fmt", "e4m3");
+    Allow(in_, "dequantize", false);
+    AllowEmpty(in_, "modules_to_convert");
+    PassOver(in_, {"expert_dtype"});
     KeyValues("kv_cache_scheme");
     return Modules({"ignored_layers", "modules_to_not_convert"});
   }
@@ -239,9 +256,12 @@ class QuantizationReader {
     Demand(in_, in_.Has("w_bit") ? "w_bit" : "bits", 4);
     read_.integers->group = ReadGroup(in_, in_.Has("q_group_size") ? "q_group_size" : "group_size");
     Demand(in_, "zero_point", true);
-    if (in_.At("version") != "GEMM") Demand(in_, "version", "gemm");
-    Allow(in_, "backend", "autoawq");
-    PassOver(in_, {"do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse"});
+    ReadLayout("version", {"gemm"});
+    // The kernels of another program, but for one that names a packing.
+    if (in_.At("backend") == "llm-awq") in_.Refuse("backend", "\"autoawq\", \"auto\"");
+    Allow(in_, "desc_act", false);
+    OfBothPackings();
+    PassOver(in_, {"do_fuse", "fuse_max_seq_len", "modules_to_fuse"});
     return Fragments("modules_to_not_convert");
   }
 
@@ -250,44 +270,45 @@ class QuantizationReader {
     read_.integers->bits = ReadBits(in_, "bits");
     read_.integers->group = ReadGroup(in_, "group_size");
     read_.integers->any_order = in_.Bool("desc_act", false);
-    const std::string format = in_.String("checkpoint_format", "gptq");
-    if (format != "gptq" && format != "gptq_v2") {
-      in_.Refuse("checkpoint_format", "\"gptq\", \"gptq_v2\"");
+    const bool named = in_.Has("checkpoint_format") || in_.Has("format");
+    const std::string layout =
+        named ? ReadLayout("checkpoint_format", {"gptq", "gptq_v2"}) : "gptq";
+    read_.integers->zeros_less_one = layout == "gptq";
+    OfBothPackings();
+    return {};
+  }
+
+  // How the integers lie in the file: one of `layouts`. Writers name it under `key`, "format" or
+  // "checkpoint_format", or under several, which have to agree.
+  std::string ReadLayout(const char* key, const std::vector<std::string>& layouts) {
+    std::string layout;
+    for (const char* name : {key, "format", "checkpoint_format"}) {
+      if (in_.Has(name)) {
+        const std::string value = absl::AsciiStrToLower(in_.String(name, ""));
+        const bool known = std::ranges::find(layouts, value) != layouts.end();
+        if (!known || (!layout.empty() && value != layout)) RefuseLayout(name, layouts);
+        layout = value;
+      }
     }
-    read_.integers->zeros_less_one = format == "gptq";
+    if (layout.empty()) RefuseLayout(key, layouts);
+    return layout;
+  }
+  void RefuseLayout(const char* key, const std::vector<std::string>& layouts) {
+    in_.Refuse(key, absl::StrCat("\"", absl::StrJoin(layouts, "\", \""), "\""));
+  }
+
+  // Keys of GPTQ and AWQ: today's transformers and GPTQModel write one class of them, and AutoRound
+  // adds its own.
+  void OfBothPackings() {
     Allow(in_, "is_marlin_format", false);
     Allow(in_, "lm_head", false);
     Allow(in_, "pack_dtype", "int32");
+    Allow(in_, "data_type", "int");
     AllowEmpty(in_, "dynamic");
     AllowEmpty(in_, "modules_in_block_to_quantize");
-    // How the writer found the integers, and which kernels another program takes. Zeros are stored
-    // whether they are all the same (sym) or not.
-    PassOver(in_, {"act_group_aware",
-                   "backend",
-                   "batch_size",
-                   "block_name_to_quantize",
-                   "cache_block_outputs",
-                   "damp_auto_increment",
-                   "damp_percent",
-                   "dataset",
-                   "disable_exllama",
-                   "exllama_config",
-                   "hyb_act",
-                   "max_input_length",
-                   "meta",
-                   "model_file_base_name",
-                   "model_name_or_path",
-                   "model_seqlen",
-                   "module_name_preceding_first_block",
-                   "mse",
-                   "pad_token_id",
-                   "static_groups",
-                   "sym",
-                   "tokenizer",
-                   "true_sequential",
-                   "use_cuda_fp16",
-                   "use_exllama"});
-    return {};
+    for (const auto& key : absl::StrSplit(kOfOtherPrograms, ' ')) {
+      in_.Contains(std::string(key).c_str());
+    }
   }
 
   // One group, of all linear layers.

@@ -4,23 +4,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/check.h"
-
 namespace quire {
 
 BytePairs::BytePairs(std::vector<std::string_view> tokens,
-                     const std::vector<MergeTable::Merge>& merges, bool ignore_merges)
-    : tokens_(std::move(tokens)), merges_(merges), pieces_(tokens_.size()) {
+                     const std::vector<MergeTable::Merge>& merges, const Options& options)
+    : options_(options), tokens_(std::move(tokens)), merges_(merges), pieces_(tokens_.size()) {
   byte_ids_.fill(-1);
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].size() == 1) {
       byte_ids_[static_cast<uint8_t>(tokens_[id][0])] = static_cast<int32_t>(id);
     }
   }
-  CHECK(std::ranges::find(byte_ids_, -1) == byte_ids_.end());
-  byte_ranks_.resize(256 * 256);
+  lacks_bytes_ = std::ranges::find(byte_ids_, -1) != byte_ids_.end();
+  byte_ranks_.resize(256 * 256, MergeTable::kNoRank);
   for (size_t pair = 0; pair < byte_ranks_.size(); ++pair) {
-    byte_ranks_[pair] = merges_.RankOf(byte_ids_[pair >> 8], byte_ids_[pair & 0xFF]);
+    const int32_t left = byte_ids_[pair >> 8], right = byte_ids_[pair & 0xFF];
+    if (left >= 0 && right >= 0) byte_ranks_[pair] = merges_.RankOf(left, right);
   }
   // Skips a token that its bytes' merges do not produce. The table filled so far does not change
   // the answer.
@@ -28,8 +27,8 @@ BytePairs::BytePairs(std::vector<std::string_view> tokens,
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (tokens_[id].empty()) continue;
     ids.clear();
-    if (!ignore_merges) EncodePiece(tokens_[id], &ids);
-    if (ignore_merges || (ids.size() == 1 && ids[0] == static_cast<int32_t>(id))) {
+    if (!options_.ignore_merges) EncodePiece(tokens_[id], &ids);
+    if (options_.ignore_merges || (ids.size() == 1 && ids[0] == static_cast<int32_t>(id))) {
       pieces_.Add(tokens_[id], static_cast<int32_t>(id));
     }
   }
@@ -39,12 +38,13 @@ void BytePairs::Encode(std::string_view text, std::span<const Span> pieces,
                        std::vector<int32_t>* ids, std::vector<Span>* spans) const {
   for (const Span& piece : pieces) {
     const size_t had = ids->size();
-    EncodePiece(text.substr(piece.begin, piece.end - piece.begin), ids);
+    const std::string_view bytes = text.substr(piece.begin, piece.end - piece.begin);
+    EncodePiece(bytes, ids);
     if (spans == nullptr) continue;
-    uint32_t begin = piece.begin;
+    uint32_t begin = 0;
     for (size_t i = had; i < ids->size(); ++i) {
-      const uint32_t end = begin + static_cast<uint32_t>(tokens_[(*ids)[i]].size());
-      spans->push_back({begin, end});
+      const uint32_t end = EndOf((*ids)[i], bytes, &begin);
+      spans->push_back({piece.begin + begin, piece.begin + end});
       begin = end;
     }
   }
@@ -53,7 +53,7 @@ void BytePairs::Encode(std::string_view text, std::span<const Span> pieces,
 void BytePairs::EncodePiece(std::string_view piece, std::vector<int32_t>* ids) const {
   if (const int32_t id = pieces_.Find(piece); id >= 0) {
     ids->push_back(id);
-  } else if (piece.size() <= MergeTable::kMaxShort) {
+  } else if (piece.size() <= MergeTable::kMaxShort && !LacksAny(piece)) {
     MergeShort(piece, ids);
   } else {
     MergeLong(piece, ids);
@@ -76,9 +76,45 @@ void BytePairs::MergeShort(std::string_view piece, std::vector<int32_t>* ids) co
 void BytePairs::MergeLong(std::string_view piece, std::vector<int32_t>* ids) const {
   std::vector<int32_t> symbols;
   symbols.reserve(piece.size());
-  for (const char byte : piece) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
+  for (size_t at = 0; at < piece.size(); ++at) {
+    if (!Lacks(piece, at)) {
+      symbols.push_back(byte_ids_[static_cast<uint8_t>(piece[at])]);
+    } else if (options_.unknown >= 0) {
+      const bool fused = options_.fuse_unknown && at > 0 && Lacks(piece, at - 1);
+      if (!fused) symbols.push_back(options_.unknown);
+    }
+  }
   merges_.MergeLong(&symbols);
   ids->insert(ids->end(), symbols.begin(), symbols.end());
+}
+
+bool BytePairs::Lacks(std::string_view text, size_t at) const {
+  return at < text.size() && byte_ids_[static_cast<uint8_t>(text[at])] < 0;
+}
+
+bool BytePairs::LacksAny(std::string_view piece) const {
+  if (!lacks_bytes_) return false;
+  return std::ranges::any_of(piece,
+                             [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] < 0; });
+}
+
+uint32_t BytePairs::EndOf(int32_t id, std::string_view piece, uint32_t* begin) const {
+  if (!lacks_bytes_) return *begin + static_cast<uint32_t>(tokens_[id].size());
+  uint32_t end = *begin;
+  if (id == options_.unknown && Lacks(piece, end)) {
+    do {
+      ++end;
+    } while (options_.fuse_unknown && Lacks(piece, end));
+    return end;
+  }
+  while (Lacks(piece, end)) ++end;
+  *begin = end;
+  // A token that is the whole piece may have bytes that are none alone.
+  const bool whole = piece == tokens_[id];
+  for (size_t left = tokens_[id].size(); left > 0 && end < piece.size(); ++end) {
+    if (whole || !Lacks(piece, end)) --left;
+  }
+  return end;
 }
 
 }  // namespace quire

@@ -128,6 +128,23 @@ TEST(ConfigIntegersTest, Awq) {
                                  "w_bit": 4, "version": "GEMM"})"))
                 .group,
             64);
+  // As transformers 5 and GPTQModel write it.
+  json today = Gptq();
+  today.erase("checkpoint_format");
+  today.merge_patch({{"quant_method", "awq"},
+                     {"zero_point", true},
+                     {"desc_act", false},
+                     {"backend", "auto"},
+                     {"format", "gemm"},
+                     {"act_group_aware", true},
+                     {"modules_to_not_convert", {"lm_head"}}});
+  EXPECT_EQ(Good(today).packing, Packing::kAwq);
+  EXPECT_THAT(Refusal(today, "/version", "gemv"), HasSubstr("\"version\" is \"gemv\""));
+  EXPECT_THAT(Refusal(today, "/format", "gemv"), HasSubstr("\"format\" is \"gemv\""));
+  EXPECT_THAT(Refusal(today, "/desc_act", true), HasSubstr("\"desc_act\" is true"));
+  EXPECT_THAT(Refusal(today, "/lm_head", true), HasSubstr("\"lm_head\" is true"));
+  today.erase("format");
+  EXPECT_THAT(Refusal(today, "/sym", true), HasSubstr("\"version\" is null"));
   // A module is wide if its name contains an exception.
   json wide = Awq();
   wide["modules_to_not_convert"] = {"layers.1.mlp", "lm_head"};
@@ -151,8 +168,21 @@ TEST(ConfigIntegersTest, Gptq) {
   EXPECT_EQ(read.bits, 8);
   EXPECT_EQ(read.group, 0);
   EXPECT_TRUE(!read.any_order && !read.zeros_less_one);
-  other.erase("checkpoint_format");  // the first form had no name
+  other["format"] = "gptq_v2";  // as transformers 5 and GPTQModel write it
+  EXPECT_FALSE(Good(other).zeros_less_one);
+  EXPECT_THAT(Refusal(other, "/format", "gptq"), HasSubstr("\"format\" is \"gptq\""));
+  other.erase("checkpoint_format");
+  EXPECT_FALSE(Good(other).zeros_less_one);
+  other.erase("format");  // the first form had no name
   EXPECT_TRUE(Good(other).zeros_less_one);
+  // As AutoRound 0.4 writes it.
+  EXPECT_FALSE(Good(json::parse(R"({"amp": true, "autoround_version": "0.4.3", "batch_size": 4,
+    "bits": 4, "damp_percent": 0.01, "data_type": "int", "desc_act": false,
+    "enable_minmax_tuning": true, "enable_quanted_input": true, "gradient_accumulate_steps": 2,
+    "group_size": 128, "iters": 1000, "low_gpu_mem_usage": false, "lr": 0.001,
+    "minmax_lr": 0.001, "nsamples": 512, "quant_method": "gptq",
+    "scale_dtype": "torch.float16", "seqlen": 2048, "sym": true, "true_sequential": false})"))
+                   .any_order);
 }
 
 TEST(ConfigIntegersTest, RefusesWhatIsNotServedByName) {

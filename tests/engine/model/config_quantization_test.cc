@@ -113,6 +113,7 @@ TEST(ConfigQuantizationTest, CompressedTensors) {
   other["sparsity_config"] = {{"format", "dense"}, {"global_sparsity", 0.1}};
   other["transform_config"] = json::object();
   other["version"] = "0.11.0";
+  other["moe_sparsity_config"] = nullptr;  // a key that is not known, without a value
   Good(other);
   group["input_activations"] = nullptr;
   other["sparsity_config"] = json::object();
@@ -141,6 +142,11 @@ json CompressedBlocks() {
 }
 
 TEST(ConfigQuantizationTest, Blocks) {
+  json qwen_again = QwenFp8();  // as transformers 5 saves it
+  qwen_again.erase("fmt");
+  qwen_again.merge_patch({{"dequantize", false}, {"expert_dtype", "fp8"}, {"scale_fmt", "float"}});
+  qwen_again["modules_to_convert"] = nullptr;
+  EXPECT_EQ(Good(qwen_again).encoding, Encoding::kFp8Blocks);
   const Quantization qwen = Good(QwenFp8());
   EXPECT_EQ(qwen.encoding, Encoding::kFp8Blocks);
   EXPECT_EQ(qwen.scale_suffix, ".weight_scale_inv");
@@ -172,7 +178,7 @@ TEST(ConfigQuantizationTest, Blocks) {
   for (const auto& [pointer, value, message] : kCases) {
     EXPECT_THAT(Refusal(CompressedBlocks(), pointer, value), HasSubstr(message)) << pointer;
   }
-  EXPECT_THAT(Refusal(QwenFp8(), "/scale_fmt", "float"), HasSubstr("\"scale_fmt\" is \"float\""));
+  EXPECT_THAT(Refusal(QwenFp8(), "/scale_fmt", "e8m0"), HasSubstr("\"scale_fmt\" is \"e8m0\""));
 }
 
 // As llm-compressor writes W8A8.

@@ -19,7 +19,7 @@ struct Vocabulary {
   std::vector<MergeTable::Merge> merges;
 
   BytePairs Make(bool ignore_merges = false) const {
-    return BytePairs({tokens.begin(), tokens.end()}, merges, ignore_merges);
+    return BytePairs({tokens.begin(), tokens.end()}, merges, {.ignore_merges = ignore_merges});
   }
 };
 

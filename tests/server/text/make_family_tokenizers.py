@@ -120,15 +120,17 @@ def phi3(lines):
     return tokenizer
 
 
-def byte_level(lines, size, pre_tokenizer, normalizer=None):
-    tokenizer = Tokenizer(models.BPE())
+def byte_level(lines, size, pre_tokenizer, normalizer=None, lacks=0, **model):
+    """A BPE over bytes; without tokens of the `lacks` bytes that are rarest in `lines`."""
+    tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer:
         tokenizer.normalizer = normalizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=[] if lacks else pre_tokenizers.ByteLevel.alphabet(),
+        limit_alphabet=256 - lacks,
         special_tokens=[special("<s>"), special("</s>"), special("<unk>")],
         show_progress=False,
     )
@@ -163,6 +165,21 @@ def falcon3(lines):
         pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
     ]
     return byte_level(lines, 900, pre_tokenizers.Sequence(steps))
+
+
+def smollm(lines):
+    """Its vocabulary lacks bytes, which are left out."""
+    steps = [
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ]
+    return byte_level(lines, 900, pre_tokenizers.Sequence(steps), lacks=100)
+
+
+def unknown_bytes(lines):
+    """The unknown token stands for the bytes that it lacks."""
+    steps = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    return byte_level(lines, 900, steps, lacks=120, unk_token="<unk>", fuse_unk=True)
 
 
 def roberta(lines):
@@ -318,7 +335,7 @@ def byte_normalized(lines):
 
 
 FAMILIES = (llama2, gemma, mistral, phi3, deepseek, command_r, falcon3, roberta, unknown, t5, xlnet)
-FAMILIES += (deepseek_coder, words_of_lines, byte_normalized)
+FAMILIES += (deepseek_coder, words_of_lines, byte_normalized, smollm, unknown_bytes)
 
 
 def read_recipe(directory):

@@ -113,6 +113,8 @@ TEST_P(FamilyParityTest, EqualsThePackage) {
   ASSERT_NE(tokenizer, nullptr);
   const std::vector<uint32_t> expected = ReadExpected(path + ".expected");
   ASSERT_EQ(expected.size(), 2 * kStrings / kBlock);
+  // Behind a byte without a token the package's offsets are of other characters.
+  const bool ids_only = GetParam() == std::string_view("smollm");
 
   const StringRecipe recipe = StringRecipe::Read("families/recipe.json");
   RecipeRandom random(2026);
@@ -127,7 +129,8 @@ TEST_P(FamilyParityTest, EqualsThePackage) {
       shown += "\n  " + std::to_string(index) + " \"" + Escaped(text) + "\":" + answer.Shown();
     }
     const bool ids_equal = hashes.ids.value() == expected[2 * block];
-    if (ids_equal && hashes.rest.value() == expected[2 * block + 1]) continue;
+    const bool rest_equal = ids_only || hashes.rest.value() == expected[2 * block + 1];
+    if (ids_equal && rest_equal) continue;
     ++wrong;
     ADD_FAILURE() << (ids_equal ? "offsets or text" : "ids") << " of one of these differ:" << shown;
   }
@@ -137,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FamilyParityTest,
                          ::testing::Values("llama2", "gemma", "mistral", "phi3", "deepseek",
                                            "command_r", "falcon3", "roberta", "unknown", "t5",
                                            "xlnet", "deepseek_coder", "words_of_lines",
-                                           "byte_normalized"),
+                                           "byte_normalized", "smollm", "unknown_bytes"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -183,8 +183,14 @@ TEST(TokenizerFileTest, RefusesInconsistentTables) {
   EXPECT_THAT(EditedFile().Set("/model/merges/7", "a b c").Refusal(),
               StartsWith("model.merges[7]"));
   EXPECT_THAT(EditedFile().Set("/model/merges/7", {"a"}).Refusal(), StartsWith("model.merges[7]"));
-  EXPECT_THAT(EditedFile().Set("/model/merges", json::array()).Erase("/model/vocab", "a").Refusal(),
-              HasSubstr("no token for byte 97"));
+  const auto without_a = [] {
+    return EditedFile().Set("/model/merges", json::array()).Erase("/model/vocab", "a");
+  };
+  EXPECT_EQ(without_a().Refusal(), "loaded");
+  EXPECT_THAT(without_a().Set("/model/byte_fallback", true).Refusal(),
+              HasSubstr("unless each byte has a token"));
+  EXPECT_EQ(without_a().Set("/model/unk_token", "a").Refusal(),
+            "model.unk_token: is not in the vocabulary");
   EXPECT_THAT(EditedFile().Set("/added_tokens/0/id", 1).Refusal(), HasSubstr("two tokens"));
   EXPECT_THAT(EditedFile().Set("/added_tokens/0/content", "").Refusal(), HasSubstr("is empty"));
   EXPECT_THAT(EditedFile("llama3")
