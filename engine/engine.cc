@@ -289,7 +289,7 @@ EngineStats Engine::Stats() const {
     stats.load.waiting += static_cast<int32_t>(state_->inbox_reqs.load());
     stats.load.waiting_tokens += state_->inbox_tokens.load();
   }
-  stats.work_waiting = state_->live.load() > stats.load.paused;
+  stats.work_waiting = state_->live.load() > stats.load.paused && !stats.load.held_up;
   stats.work_since_ns = state_->work_since_ns.load();
   return stats;
 }
@@ -560,6 +560,7 @@ void Engine::State::PublishStats() {
   gate.Publish(load, tenant_changes, SteadyNowNs());
   const uint64_t deadline_refusals = gate.deadline_refusals();
   std::lock_guard lock(stats_mutex);
+  if (stats.load.held_up && !load.held_up) work_since_ns.store(SteadyNowNs());
   inbox_reqs.fetch_sub(counts.taken_reqs);
   inbox_tokens.fetch_sub(counts.taken_tokens);
   stats.deadline_refusals = deadline_refusals;

@@ -45,7 +45,7 @@ struct EngineStats {
   int64_t steps_ns = 0;               // the sum of the durations of all retired steps
   std::vector<SampledSteps> sampled;  // by rank; empty before the first
   int64_t last_retired_ns = 0;        // steady clock; 0: none yet
-  bool work_waiting = false;          // live requests exist that are not paused
+  bool work_waiting = false;          // live requests exist that steps could compute
   int64_t work_since_ns = 0;          // steady clock; when the first of them came to an idle engine
   std::string fault;               // why the worker group is dead for good; empty while it is not
   bool recovering = false;         // the workers died, and new ones are being started

@@ -262,13 +262,17 @@ bool Scheduler::Schedule(int64_t now_ns, StepPlan& plan, SchedulerEvents& events
   StepRecord& record = s.steps.Next();
   plan.step = s.next_step;
   s.planner.Plan(now_ns, plan, record, events);
-  // Pins and exports may hold the blocks that running sequences need. The last of these then gives
-  // up its own, and waits in the queue: with no step in flight nothing else would ever move.
-  while (plan.work.empty() && s.steps.size() == 0 && s.planner.starved()) {
-    Sequence& last = *s.sequences.running().back();
-    s.sequences.Preempt(last);
-    last.timings.preempted_ns = now_ns;
-    ++events.preempted;
+  // With no step in flight nothing else would ever move. Pins and exports may hold the blocks that
+  // running sequences need: the last of these then gives up its own, and waits in the queue. Blocks
+  // that were given up for a waiting sequence are free by now.
+  while (plan.work.empty() && s.steps.size() == 0 &&
+         (s.planner.starved() || s.planner.made_room())) {
+    if (s.planner.starved()) {
+      Sequence& last = *s.sequences.running().back();
+      s.sequences.Preempt(last);
+      last.timings.preempted_ns = now_ns;
+      ++events.preempted;
+    }
     s.planner.Plan(now_ns, plan, record, events);
   }
   if (plan.work.empty()) return false;
@@ -547,6 +551,8 @@ SchedulerLoad Scheduler::Load() const {
   load.waiting = static_cast<int32_t>(sequences.num_waiting());
   load.restoring = static_cast<int32_t>(sequences.restoring().size());
   load.paused = static_cast<int32_t>(sequences.num_paused());
+  load.held_up = load.running == 0 && load.restoring == 0 && load.waiting > 0 &&
+                 steps_in_flight() == 0 && state_->planner.pins_in_the_way();
   load.waiting_tokens = sequences.queue().num_tokens();
   load.free_blocks = sequences.pool().num_free() + sequences.pool().num_cached();
   load.cached_blocks = sequences.pool().num_cached();

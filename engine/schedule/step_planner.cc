@@ -38,7 +38,7 @@ void StepPlanner::Plan(int64_t now_ns, StepPlan& plan, StepRecord& record,
   num_preempted_ =
       background_.MakeRoom(now_ns) + (accounts_.several() ? claims_.MakeRoom(now_ns) : 0);
   made_room_ = num_preempted_ > 0;
-  starved_ = false;
+  starved_ = pins_in_the_way_ = false;
   ChooseRunning();
   ShareBudget(now_ns);
   SpendLeftover();
@@ -340,7 +340,17 @@ bool StepPlanner::AdmitNext(int64_t now_ns) {
   }
   walk_.Passed();
   passed_over_.push_back(sequence);
-  return MayBeOvertaken(*sequence);
+  const bool fits = FitsBesidePins(*sequence);
+  pins_in_the_way_ = pins_in_the_way_ || !fits;
+  return !fits || MayBeOvertaken(*sequence);
+}
+
+// Whether the sequence could begin if only the pins' blocks were in use. One that could not waits
+// for their end, which may never come: it makes no room for itself by holding others up.
+bool StepPlanner::FitsBesidePins(const Sequence& sequence) const {
+  const int32_t room = sequences_.pool().total() - BlocksToReserve(config_, sequence);
+  if (kv_.sessions().PinnedBeside(kNoNode) <= room) return true;
+  return kv_.sessions().PinnedBeside(kv_.Look(sequence).node) <= room;
 }
 
 // Begins the sequences whose KV has come back from the host, before all that wait.

@@ -57,6 +57,10 @@ class StepPlanner {
   void SetLateMasks(bool on) { late_masks_ = on; }  // Scheduler::SetMaskBoard
   // In the last plan a sequence found no block, and no sequence that could give one up.
   bool starved() const { return starved_; }
+  // Sequences gave up blocks for others, so no waiting one was looked at.
+  bool made_room() const { return made_room_; }
+  // A waiting sequence cannot begin before pins end.
+  bool pins_in_the_way() const { return pins_in_the_way_; }
 
  private:
   // A sequence, and how many of its tokens the step computes, guesses included.
@@ -88,6 +92,7 @@ class StepPlanner {
   void TakeBackFromSlowCopies(int64_t now_ns);
   void BeginAdmissions(int64_t now_ns);
   bool AdmitNext(int64_t now_ns);
+  bool FitsBesidePins(const Sequence& sequence) const;
   void BeginRestored(int64_t now_ns);
   bool TryAdmit(Sequence& sequence, int64_t now_ns);
   bool TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room, int64_t now_ns);
@@ -128,6 +133,7 @@ class StepPlanner {
   int32_t unfinished_prefills_ = 0;
   // A sequence or a store gave up blocks in this step; a sequence needed one that none could.
   bool made_room_ = false, starved_ = false;
+  bool pins_in_the_way_ = false;
   int32_t num_preempted_ = 0;
   int32_t num_admitted_ = 0;
 };

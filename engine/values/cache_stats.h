@@ -13,6 +13,7 @@ struct SchedulerLoad {
   int32_t running = 0;         // sequences being computed
   int32_t waiting = 0;         // queued, preempted ones included
   int32_t paused = 0;          // neither, because their readers are slow
+  bool held_up = false;        // nothing runs, and what waits has no room beside pinned sessions
   int64_t waiting_tokens = 0;  // prompt tokens of waiting sequences
   int32_t restoring = 0;       // neither, because their KV comes back from the host
   int32_t free_blocks = 0;     // reusable at once: cached blocks included

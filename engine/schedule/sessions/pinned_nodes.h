@@ -21,6 +21,10 @@ class PinnedNodes {
     for (; IsNode(node) && !counts_.contains(node); node = tree_.Parent(node)) ++cost;
     return cost;
   }
+  // Nodes that are not of the chain to `node`; kNoNode: all.
+  int32_t SizeBeside(NodeId node) const {
+    return size() - (IsNode(node) ? tree_.Depth(node) - Cost(node) : 0);
+  }
   // The node is held as long as it is counted here.
   void Add(NodeId node) {
     while (IsNode(node) && counts_[node]++ == 0) node = tree_.Parent(node);

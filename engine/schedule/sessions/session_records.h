@@ -71,6 +71,8 @@ class SessionRecords {
   absl::Status CheckOptions(const SessionOptions& options) const;
   // Whether the pins may hold the chain to `node` too.
   absl::Status CheckPin(NodeId node) const;
+  // Blocks that pins hold beside those of the chain to `node`; kNoNode: no chain.
+  int32_t PinnedBeside(NodeId node) const { return pinned_.SizeBeside(node); }
 
   // --- Changing.
   Slot Add(TenantId tenant, const SessionName& name, const SessionOptions& options, int64_t now_ns);

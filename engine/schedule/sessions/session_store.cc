@@ -174,6 +174,8 @@ absl::StatusOr<SessionInfo> SessionStore::Pin(TenantId tenant, const SessionName
   return records_->Tell(slot);
 }
 
+int32_t SessionStore::PinnedBeside(NodeId node) const { return records_->PinnedBeside(node); }
+
 absl::StatusOr<SessionInfo> SessionStore::Unpin(TenantId tenant, const SessionName& name, int64_t) {
   ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_->Find(tenant, name));
   records_->ReleasePin(slot);

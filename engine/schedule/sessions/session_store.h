@@ -79,6 +79,8 @@ class SessionStore {
   // allows.
   absl::StatusOr<SessionInfo> Pin(TenantId tenant, const SessionName& name, int64_t now_ns);
   absl::StatusOr<SessionInfo> Unpin(TenantId tenant, const SessionName& name, int64_t now_ns);
+  // Blocks that pins hold beside those of the chain to `node`; kNoNode: no chain.
+  int32_t PinnedBeside(NodeId node) const;
   absl::Status Close(TenantId tenant, const SessionName& name);
 
   // --- Turns. `expected_position`: where the client believes the session to be; nullopt: anywhere.

@@ -295,5 +295,42 @@ TEST(SchedulerPressureTest, FinishesAPrefillWithoutPreempting) {
   EXPECT_EQ(PreemptionsOf(sim, prefill), 0);
 }
 
+// One step after another, until so many have retired or nothing can run.
+void RunSteps(SimulatedEngine& sim, int steps) {
+  for (int i = 0; i < steps && sim.Schedule(); ++i) {
+    while (sim.steps_in_flight() > 0) sim.Retire();
+  }
+}
+
+// A request has room in the pool, but not beside a pinned session: it waits, and holds no one up.
+TEST(SchedulerPressureTest, ARequestWithoutRoomBesidePinsHoldsNoOneUp) {
+  SchedulerConfig config = SessionConfig(/*usable_blocks=*/40, /*num_pages=*/0, 160);
+  config.sessions.max_pinned_share = 0.25;
+  SimulatedEngine sim(config);
+  sim.CreateSession(0, "s");
+  sim.Add({.prompt_tokens = 37, .max_tokens = 3, .session = "s"});
+  sim.RunToEnd(1);
+  ASSERT_TRUE(sim.scheduler().sessions().Pin(0, "s", sim.now_ns).ok());
+  const RequestId large = sim.Add({.prompt_tokens = 125, .max_tokens = 4, .tenant = 7});
+  RunSteps(sim, 1);
+  EXPECT_TRUE(sim.load().held_up);
+  for (int i = 0; i < 100; ++i) {  // more than may overtake it
+    const RequestId small =
+        sim.Add({.prompt_tokens = 3, .max_tokens = 2, .tenant = i % 2 == 0 ? 9u : 0u});
+    RunSteps(sim, 20);
+    ASSERT_TRUE(sim.outcome(small).finished) << i;
+  }
+  EXPECT_FALSE(sim.outcome(large).finished);
+  EXPECT_TRUE(sim.load().held_up);
+  // A turn of the pinned session itself has its blocks already.
+  const RequestId turn = sim.Add({.prompt_tokens = 90, .max_tokens = 3, .session = "s"});
+  RunSteps(sim, 50);
+  EXPECT_TRUE(sim.outcome(turn).finished);
+  ASSERT_TRUE(sim.scheduler().sessions().Unpin(0, "s", sim.now_ns).ok());
+  RunSteps(sim, 50);
+  EXPECT_TRUE(sim.outcome(large).finished);
+  EXPECT_FALSE(sim.load().held_up);
+}
+
 }  // namespace
 }  // namespace quire
