@@ -223,7 +223,7 @@ absl::StatusOr<std::unique_ptr<Transport>> StartThreads(const EngineSetup& setup
   }
   if (arenas != nullptr) *arenas = std::move(own);
   const MaskBoard::Shape board{.depth = setup.config.steps_in_flight,
-                               .masks = MaxMasks(setup.config.max_num_seqs, setup.model.vocab_size),
+                               .masks = setup.config.max_num_seqs,
                                .words = static_cast<int32_t>(MaskWords(setup.model.vocab_size))};
   return std::make_unique<InProcessTransport>(std::move(workers), setup.config.steps_in_flight,
                                               board);

@@ -58,7 +58,7 @@ void StepPlanner::ChooseRunning() {
     Sequence& sequence = *running[i];
     if (!sequence.plannable() || !HasMaskToSend(sequence)) continue;
     if (guesses_.HoldsBack(sequence)) continue;
-    mask_budget_ -= sequence.guided();
+    ChargeMask(sequence);
     if (sequence.remaining() > 1) {
       prefills_.push_back({&sequence, 0});
       pacer_.AddPrompt(sequence);
@@ -269,8 +269,12 @@ bool StepPlanner::LeavesRow(const Sequence& sequence) const {
 
 // Any work of a sequence with a guide counts as one that draws.
 bool StepPlanner::HasMaskToSend(const Sequence& sequence) const {
-  const bool late = late_masks_ && sequence.may_draw_late();
-  return !sequence.guided() || (mask_budget_ > 0 && (sequence.has_mask() || late));
+  if (!sequence.guided()) return true;
+  return sequence.has_mask() ? mask_budget_ > 0 : late_masks_ && sequence.may_draw_late();
+}
+
+void StepPlanner::ChargeMask(const Sequence& sequence) {
+  mask_budget_ -= sequence.guided() && sequence.has_mask();
 }
 
 void StepPlanner::Spend(const Sequence& sequence, int32_t tokens) {
@@ -407,7 +411,7 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   prefills_.push_back({&sequence, count});
   Spend(sequence, count);
   found_budget_ -= found.num_tokens;
-  mask_budget_ -= sequence.guided();
+  ChargeMask(sequence);
   if (tokens > prefill_budget_) long_budget_ = std::max(0, long_budget_ - count);
   unfinished_prefills_ += count < tokens;
   ++num_admitted_;

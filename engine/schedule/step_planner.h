@@ -85,6 +85,7 @@ class StepPlanner {
   int32_t MostOf(const Sequence& sequence) const;
   bool LeavesRow(const Sequence& sequence) const;
   bool HasMaskToSend(const Sequence& sequence) const;
+  void ChargeMask(const Sequence& sequence);
   void Spend(const Sequence& sequence, int32_t tokens);
   size_t NextPrefill(size_t first, size_t end) const;
   bool ComesBefore(const Sequence& prefill, const Sequence& waiting) const;

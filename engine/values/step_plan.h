@@ -82,8 +82,8 @@ inline constexpr int32_t MaxPlanTokens(int32_t max_num_batched_tokens, int32_t m
   return max_num_batched_tokens + MaxFoundTokens(max_model_len);
 }
 
-// Rows with a mask that one plan holds at most: 4 MiB of masks, and at least one. The others wait
-// for the next plan.
+// Masks that one plan carries at most: 4 MiB, and at least one. Rows whose masks are there beyond
+// that wait for the next plan; masks that come late are none of the plan's.
 inline constexpr int32_t MaxMasks(int32_t max_num_seqs, int32_t vocab_size) {
   constexpr int64_t kEnoughWords = int64_t{1} << 20;
   const int64_t words = MaskWords(vocab_size);

@@ -11,7 +11,7 @@ namespace {
 
 MaskBoard::Shape BoardShape(const SchedulerConfig& config, int depth) {
   return {.depth = depth,
-          .masks = MaxMasks(config.max_num_seqs, config.vocab_size),
+          .masks = config.max_num_seqs,
           .words = static_cast<int32_t>(MaskWords(config.vocab_size))};
 }
 

@@ -45,7 +45,7 @@ MaskBoard::Shape StepMemory::BoardShape() const {
   const PlanBounds& bounds = shape_.bounds;
   if (!shape_.late_masks) return {};
   return {.depth = shape_.depth,
-          .masks = MaxMasks(bounds.max_rows, bounds.vocab_size),
+          .masks = bounds.max_rows,
           .words = static_cast<int32_t>(MaskWords(bounds.vocab_size))};
 }
 

@@ -406,6 +406,36 @@ TEST(SchedulerGuideTest, APlanCarriesNoMoreMasksThanItHasRoomFor) {
   for (const RequestId id : ids) sim.ExpectUndisturbed(id);
 }
 
+// A plan has room for two masks, and four requests need one: all go on. Masks that come late take no
+// room, so that a request that comes later does not wait for the end of an earlier one.
+TEST(SchedulerGuideTest, MoreRequestsThanAPlanHasMasksForShareTheSteps) {
+  for (const bool board : {false, true}) {
+    SCOPED_TRACE(board ? "with a board" : "without");
+    SchedulerConfig config = Config();
+    config.max_num_seqs = 8;
+    config.max_model_len = 400;
+    const ShadowModel model = {.vocab_size = (1 << 19) * 32};
+    SimulatedEngine sim(config, model);
+    if (board) sim.UseMaskBoard();
+    const auto grammar = Grammar({.moves = {{{5, 0}, {6, 0}}}});
+    std::vector<RequestId> ids;
+    const auto run = [&](int steps) {
+      for (int i = 0; i < steps; ++i) {
+        while (sim.steps_in_flight() < 2 && sim.Schedule()) {
+        }
+        if (sim.steps_in_flight() > 0) sim.Retire();
+      }
+    };
+    for (int i = 0; i < 4; ++i) ids.push_back(sim.Add({.max_tokens = 60, .grammar = grammar}));
+    run(8);
+    for (const RequestId id : ids) EXPECT_GE(sim.outcome(id).tokens.size(), 2u) << id;
+    if (!board) continue;
+    const RequestId other = sim.Add({.max_tokens = 60, .tenant = 7, .grammar = grammar});
+    run(4);
+    EXPECT_FALSE(sim.outcome(other).tokens.empty());
+  }
+}
+
 TEST(SchedulerGuideTest, WorkersDieAndTheGuideGoesOn) {
   for (const bool board : {false, true}) {
     SimulatedEngine sim(Config());

@@ -223,7 +223,7 @@ void SimulatedEngine::MakeMasks() {
 
 void SimulatedEngine::UseMaskBoard() {
   const MaskBoard::Shape shape{.depth = 8,
-                               .masks = MaxMasks(config_.max_num_seqs, model_.vocab_size),
+                               .masks = config_.max_num_seqs,
                                .words = static_cast<int32_t>(MaskWords(model_.vocab_size))};
   board_memory_.resize(static_cast<size_t>(MaskBoard::Bytes(shape)));
   board_ = MaskBoard(board_memory_.data(), shape);
