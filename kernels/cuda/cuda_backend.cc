@@ -202,15 +202,15 @@ class Implementation final : public DeviceOperations {
   bool UseInPlace(void* host, size_t bytes) override {
     const unsigned flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
     void* of_device = nullptr;
-    const bool usable = cudaHostRegister(host, bytes, flags) == cudaSuccess &&
-                        cudaHostGetDevicePointer(&of_device, host, 0) == cudaSuccess &&
-                        of_device == host;
-    if (usable) {
+    const bool registered = cudaHostRegister(host, bytes, flags) == cudaSuccess;
+    if (registered && cudaHostGetDevicePointer(&of_device, host, 0) == cudaSuccess &&
+        of_device == host) {
       used_in_place_.push_back(host);
-    } else {
-      cudaGetLastError();  // clears the error, or the next call would report it
+      return true;
     }
-    return usable;
+    if (registered) cudaHostUnregister(host);
+    cudaGetLastError();  // clears the error, or the next call would report it
+    return false;
   }
 
   void CopyToDevice(void* to, const void* from, size_t bytes) override {

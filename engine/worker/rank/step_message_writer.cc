@@ -59,10 +59,14 @@ int64_t MaxPatches(const StepPlan& plan) {
                               plan.block_adds.size());
 }
 
-void WritePaddingRow(const RowTables& tables, int32_t count, RowWork* work, SampleJob* job) {
-  *work = {.row = tables.padding_row(), .start = 0, .count = count, .sample = 1};
-  *job = tables.Job(tables.padding_row(), 1);
-  job->params.temperature = 0;
+// `job`: of the first draw; moves behind the last.
+void WritePaddingRow(const RowTables& tables, const RowWork& padding, RowWork* work,
+                     SampleJob*& job) {
+  *work = {.row = tables.padding_row(), .count = padding.count, .sample = padding.sample};
+  for (int32_t i = 0; i < padding.sample; ++i, ++job) {
+    *job = tables.Job(tables.padding_row(), 1);
+    job->params.temperature = 0;
+  }
 }
 
 void WriteMask(const StepPlan& plan, const RowMask& mask, const RowTables& tables, Message& message,
@@ -99,7 +103,9 @@ void WriteWork(const StepPlan& plan, const RowTables& tables, int32_t padding, M
     }
   }
   CHECK(mask == plan.masks.end());
-  for (int32_t i = 0; i < padding; ++i) WritePaddingRow(tables, 1, work++, jobs++);
+  for (int32_t i = 0; i < padding; ++i) {
+    WritePaddingRow(tables, {.count = 1, .sample = 1}, work++, jobs);
+  }
 }
 
 void WritePatches(const StepPlan& plan, const RowTables& tables, Message& message) {
@@ -167,22 +173,25 @@ StepDims StepMessageWriter::Write(const StepPlan& plan, const RowTables& tables,
   return shape;
 }
 
-StepDims StepMessageWriter::WritePadding(const RowTables& tables, int32_t num_tokens, bool decode,
+StepDims StepMessageWriter::WritePadding(const RowTables& tables, const Padding& padding,
                                          void* slot, int64_t capacity) {
-  const int32_t longest = decode ? 1 : std::min(num_tokens, tables.shape().max_model_len);
+  const int32_t longest = std::min(padding.num_tokens, padding.longest);
   Message message(slot, capacity);
   StepMessage& head = message.head();
   head.num_patches = 0;
-  head.num_rows = head.num_samples = CeilDiv(num_tokens, longest);
+  head.num_rows = CeilDiv(padding.num_tokens, longest);
+  head.num_samples = padding.draws_all ? padding.num_tokens : head.num_rows;
   head.patches_at = message.Take<Patch>(0);
   head.work_at = message.Take<RowWork>(head.num_rows);
   head.jobs_at = message.Take<SampleJob>(head.num_samples);
-  for (int32_t i = 0, left = num_tokens; i < head.num_rows; ++i, left -= longest) {
-    WritePaddingRow(tables, std::min(left, longest), message.At<RowWork>(head.work_at) + i,
-                    message.At<SampleJob>(head.jobs_at) + i);
+  RowWork* work = message.At<RowWork>(head.work_at);
+  SampleJob* job = message.At<SampleJob>(head.jobs_at);
+  for (int32_t left = padding.num_tokens; left > 0; left -= longest) {
+    const int32_t count = std::min(left, longest);
+    WritePaddingRow(tables, {.count = count, .sample = padding.draws_all ? count : 1}, work++, job);
   }
   head.bytes = static_cast<uint32_t>(message.used());
-  return {.num_tokens = num_tokens,
+  return {.num_tokens = padding.num_tokens,
           .num_seqs = head.num_rows,
           .num_samples = head.num_samples,
           .max_query_len = longest};

@@ -28,9 +28,13 @@ class StepMessageWriter {
   // rules or overflows the slot.
   static StepDims Write(const StepPlan& plan, const RowTables& tables, int32_t min_rows, void* slot,
                         int64_t capacity);
-  // The message of a step without requests: `num_tokens` tokens of the padding row, as one or more
-  // sequences; one token each with `decode`.
-  static StepDims WritePadding(const RowTables& tables, int32_t num_tokens, bool decode, void* slot,
+  // A step without requests: tokens of the padding row.
+  struct Padding {
+    int32_t num_tokens = 1;
+    int32_t longest = 1;    // tokens of a sequence at most; 1: it decodes
+    bool draws_all = true;  // one draw for each token, as guesses have; else one for each sequence
+  };
+  static StepDims WritePadding(const RowTables& tables, const Padding& padding, void* slot,
                                int64_t capacity);
 };
 

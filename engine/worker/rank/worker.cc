@@ -13,6 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/model/linear.h"
 #include "engine/worker/rank/row_tables.h"
+#include "kernels/ceil_div.h"
 #include "kernels/check.h"
 
 namespace quire {
@@ -26,6 +27,23 @@ uint64_t Checksum(const StepResult& result, int32_t graph_size) {
     hash = XXH3_64bits_withSeed(drawn, sizeof drawn, hash);
   }
   return hash;
+}
+
+// Numbers of tokens up to `largest`, which comes first: a product's kernel for it is chosen with
+// those for all below. They are close enough to meet each kernel's own numbers, in a start that
+// reads its choices from a file too.
+std::vector<int32_t> WarmUpSizes(int32_t largest) {
+  std::vector<int32_t> sizes = {largest};
+  const auto add = [&](int32_t size) {
+    if (size < largest) sizes.push_back(size);
+  };
+  for (const int32_t size : {1, 2, 4, 8}) add(size);
+  for (int32_t size = 16; size < largest; size *= 2) {
+    for (const int32_t quarters : {4, 5, 6, 7}) {
+      if (size >= 256 || quarters % 2 == 0) add(size / 4 * quarters);
+    }
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -95,20 +113,19 @@ bool Worker::AttachMasks(const MaskBoard& board) {
 }
 
 void Worker::WarmUp() {
-  // No step has more tokens than the contexts of all its rows. Rows that sample are bounded, so
-  // short prefills cannot stand for the largest step.
+  // No step has more tokens than the contexts of all its rows.
   const auto largest = static_cast<int32_t>(std::min<int64_t>(
       options_.max_num_batched_tokens, int64_t{options_.max_num_seqs} * options_.max_model_len));
-  std::vector<int32_t> sizes = {largest};
-  for (int32_t size = 16; size < largest; size *= 2) {
-    sizes.insert(sizes.end(), {size, size + size / 2});
+  for (const int32_t size : WarmUpSizes(largest)) {
+    RunPadding({.num_tokens = size, .longest = options_.max_model_len, .draws_all = false});
   }
-  for (int32_t size : sizes) {
-    if (size <= largest) RunPadding(size, /*decode=*/false, /*capture=*/false);
+  // Prefills draw for few of their tokens, so they cannot stand for steps that draw for all.
+  for (const int32_t size : WarmUpSizes(std::min(options_.max_draws(), largest))) {
+    RunPadding({.num_tokens = size, .longest = CeilDiv(size, options_.max_num_seqs)});
   }
   for (size_t i = options_.graph_sizes.size(); i-- > 0;) {
-    RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/false);
-    RunPadding(options_.graph_sizes[i], /*decode=*/true, /*capture=*/true);
+    RunPadding({.num_tokens = options_.graph_sizes[i]});
+    RunPadding({.num_tokens = options_.graph_sizes[i]}, /*capture=*/true);
   }
   WarmUpReadings();
 }
@@ -117,7 +134,7 @@ void Worker::WarmUp() {
 void Worker::WarmUpReadings() {
   using Kind = StepReading::Kind;
   constexpr uint32_t kWords = ScoreWords(0, 0);
-  RunPadding(1, /*decode=*/true, /*capture=*/false);
+  RunPadding({});
   StepPlan plan;
   plan.work.push_back({.row = tables_.padding_row(), .start = 0, .count = 1, .sample = 1});
   plan.readings.push_back({.kind = Kind::kDrawn, .position = 1, .count = 1, .words = kWords});
@@ -133,11 +150,11 @@ void Worker::WarmUpReadings() {
   backend_->Synchronize();
 }
 
-void Worker::RunPadding(int32_t num_tokens, bool decode, bool capture) {
+void Worker::RunPadding(const StepMessageWriter::Padding& padding, bool capture) {
   CHECK_EQ(launched_, collected_);
   const StepDims shape = StepMessageWriter::WritePadding(
-      tables_, num_tokens, decode, arrays_.message(launched_), arrays_.message_capacity());
-  backend_->RunCaptured(capture ? num_tokens : 0, [&] { Enqueue(shape); });
+      tables_, padding, arrays_.message(launched_), arrays_.message_capacity());
+  backend_->RunCaptured(capture ? padding.num_tokens : 0, [&] { Enqueue(shape); });
   backend_->Synchronize();
   launched_ = ++collected_;
 }

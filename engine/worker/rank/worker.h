@@ -37,9 +37,9 @@ class Worker final : public StepRunner, public StepPipeline {
   // Lets the KV pool copy to and from an arena; see PoolCopies. Before the first Launch.
   void AttachHostArena(std::shared_ptr<HostArena> arena, bool checksum);
 
-  // Runs steps of padding rows, so that no first-time work is left for service: prefills up to the
-  // largest step, then each graph size, largest first, once plain and once captured, and one of
-  // each reading. Before the first Launch.
+  // Runs steps of padding rows, so that no first-time work is left for service: prefills and draws
+  // of every number for which products have kernels of their own, then each graph size, largest
+  // first, once plain and once captured, and one of each reading. Before the first Launch.
   void WarmUp();
 
   // Enqueues a step; at most `steps_in_flight` may wait to be collected. Never blocks on the
@@ -87,7 +87,7 @@ class Worker final : public StepRunner, public StepPipeline {
   // Enqueues the plan's readings, behind its step.
   void Read(const StepPlan& plan, const StepDims& shape);
   // Runs a step of padding rows and waits for it.
-  void RunPadding(int32_t num_tokens, bool decode, bool capture);
+  void RunPadding(const StepMessageWriter::Padding& padding, bool capture = false);
   void WarmUpReadings();
 
   const WorkerOptions options_;

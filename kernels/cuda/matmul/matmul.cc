@@ -117,7 +117,9 @@ Choice MatMul::State::Choose(const MatMulParams& p, ProductShape shape) {
   CUDA_CHECK(cudaStreamIsCapturing(device.stream, &capture));
   const int64_t weight_bytes = BytesOf(p.w.dtype, p.w.dim[0] * p.w.dim[1]);
   if (capture != cudaStreamCaptureStatusNone || weight_bytes < kMinTimedBytes) {
-    table.Put(shape, PromisingChoices(p, means, 1, 1)[0]);
+    MatMulParams largest = p;  // of the bucket: bits do not depend on the count that comes first
+    largest.x.dim[0] = largest.out.dim[0] = shape.tokens;
+    table.Put(shape, PromisingChoices(largest, means, 1, 1)[0]);
     return *table.Find(shape);
   }
   AlgorithmSearch search(p, means);

@@ -131,11 +131,20 @@ TEST_F(StepMessageWriterTest, PaddingRowsUseTheNullBlock) {
 }
 
 TEST_F(StepMessageWriterTest, APaddingStepIsSplitByTheLongestSequence) {
-  shape_ = StepMessageWriter::WritePadding(tables_, /*num_tokens=*/8, /*decode=*/false,
-                                           arrays_.message(step_), arrays_.message_capacity());
+  const auto write = [this](const StepMessageWriter::Padding& padding) {
+    shape_ = StepMessageWriter::WritePadding(tables_, padding, arrays_.message(step_),
+                                             arrays_.message_capacity());
+  };
+  write({.num_tokens = 8, .longest = 12, .draws_all = false});
   EXPECT_EQ(shape_.num_seqs, 1);
-  shape_ = StepMessageWriter::WritePadding(tables_, /*num_tokens=*/3, /*decode=*/true,
-                                           arrays_.message(step_), arrays_.message_capacity());
+  EXPECT_EQ(shape_.num_samples, 1);
+  write({.num_tokens = 3, .longest = 2});
+  EXPECT_EQ(shape_.num_seqs, 2);
+  EXPECT_EQ(shape_.num_samples, 3);
+  EXPECT_EQ(shape_.max_query_len, 2);
+  backend_->BeginStep(arrays_.Begin(shape_, tables_));
+  EXPECT_THAT(Copy(arrays_.Input(shape_, tables_).logit_rows, 3), ElementsAre(0, 1, 2));
+  write({.num_tokens = 3});
   EXPECT_EQ(shape_.num_seqs, 3);
   EXPECT_EQ(shape_.max_query_len, 1);
   backend_->BeginStep(arrays_.Begin(shape_, tables_));
