@@ -21,6 +21,14 @@ int32_t BlockWatermark(const LiveSequences& sequences) {
   return num_running == 0 ? 0 : std::max(sequences.pool().total() / 100, num_running);
 }
 
+bool FitsBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
+                    const Sequence& sequence) {
+  SequenceKv& kv = sequences.kv();
+  const int32_t room = kv.pool().total() - BlocksToReserve(config, sequence);
+  return kv.sessions().PinnedBeside(kNoNode) <= room ||
+         kv.sessions().PinnedBeside(kv.Look(sequence).node) <= room;
+}
+
 PartClaims::PartClaims(const SchedulerConfig& config, LiveSequences& sequences, FairWalk& walk)
     : config_(config), sequences_(sequences), accounts_(sequences.accounts()), walk_(walk) {}
 
@@ -54,6 +62,18 @@ int32_t PartClaims::MakeRoom(int64_t now_ns) {
     }
   }
   return preempted;
+}
+
+// A tenant above its part of the rows does not grow at the cost of a tenant within its part. Such a
+// tenant has more sequences than one, so either one of them can be preempted, or it runs on with
+// all its blocks and ends.
+bool PartClaims::IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const {
+  if (sequence.account == beneficiary.account) return false;
+  const int32_t rows = config_.max_num_seqs;
+  const auto above = [&](AccountId id) {
+    return accounts_[id].running > accounts_.PartOf(id, rows);
+  };
+  return above(beneficiary.account) && !above(sequence.account);
 }
 
 // False: its tenant has enough prefills under way, or the sequence is larger than its tenant's

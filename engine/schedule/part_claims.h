@@ -17,6 +17,9 @@ int32_t BlocksToReserve(const SchedulerConfig& config, const Sequence& sequence)
 // Blocks kept free so that every running sequence can begin a new block without a preemption. None
 // when nothing runs, or else the largest request could never start.
 int32_t BlockWatermark(const LiveSequences& sequences);
+// Whether the sequence could begin if only the blocks of pinned sessions were in use.
+bool FitsBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
+                    const Sequence& sequence);
 
 class PartClaims {
  public:
@@ -31,6 +34,8 @@ class PartClaims {
   // Preempts for the sequences that `walk` has next; restarts the walk. Returns the number of
   // preemptions. Requires that more than one tenant waits or runs.
   int32_t MakeRoom(int64_t now_ns);
+  // Whether `sequence` is not preempted for `beneficiary`, though it is behind it in order.
+  bool IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const;
 
  private:
   bool Claim(const Sequence& claimant, int32_t passed);

@@ -130,6 +130,8 @@ struct Sequence {
   bool guided() const { return request->guide != nullptr; }
   // The mask of the next draw is there, if it needs one: all tokens before are known here.
   bool has_mask() const { return !guided() || (masks.guide != nullptr && pending == 0); }
+  // A plan of its next work carries a mask.
+  bool brings_mask() const { return guided() && has_mask(); }
   // Its next work is one draw, whose mask may come while the step runs.
   bool may_draw_late() const {
     return !masks.awaited && pending < LateDraws::kMost && remaining() == 1;

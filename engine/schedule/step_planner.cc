@@ -58,7 +58,7 @@ void StepPlanner::ChooseRunning() {
     Sequence& sequence = *running[i];
     if (!sequence.plannable() || !HasMaskToSend(sequence)) continue;
     if (guesses_.HoldsBack(sequence)) continue;
-    ChargeMask(sequence);
+    mask_budget_ -= sequence.brings_mask();
     if (sequence.remaining() > 1) {
       prefills_.push_back({&sequence, 0});
       pacer_.AddPrompt(sequence);
@@ -119,21 +119,9 @@ Sequence* StepPlanner::Victim(const Sequence& beneficiary) const {
     const bool lower_priority = (*victim)->request->priority < beneficiary.request->priority;
     if (lower_priority) return *victim;
     const bool spent = (*victim)->preemptions >= kMaxPreemptions;
-    if (!spent && !IsSheltered(**victim, beneficiary)) return *victim;
+    if (!spent && !claims_.IsSheltered(**victim, beneficiary)) return *victim;
   }
   return nullptr;
-}
-
-// A tenant above its part of the rows does not grow at the cost of a tenant within its part. Such a
-// tenant has more sequences than one, so either one of them can be preempted, or it runs on with
-// all its blocks and ends.
-bool StepPlanner::IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const {
-  if (sequence.account == beneficiary.account) return false;
-  const int32_t rows = config_.max_num_seqs;
-  const auto above = [&](AccountId id) {
-    return accounts_[id].running > accounts_.PartOf(id, rows);
-  };
-  return above(beneficiary.account) && !above(sequence.account);
 }
 
 // Shares the remaining budget among the running prefills and the sequences that wait. Within a
@@ -273,10 +261,6 @@ bool StepPlanner::HasMaskToSend(const Sequence& sequence) const {
   return sequence.has_mask() ? mask_budget_ > 0 : late_masks_ && sequence.may_draw_late();
 }
 
-void StepPlanner::ChargeMask(const Sequence& sequence) {
-  mask_budget_ -= sequence.guided() && sequence.has_mask();
-}
-
 void StepPlanner::Spend(const Sequence& sequence, int32_t tokens) {
   budget_ -= tokens;
   if (shared_ && IsFlood(sequence.account)) flood_budget_ -= tokens;
@@ -344,17 +328,11 @@ bool StepPlanner::AdmitNext(int64_t now_ns) {
   }
   walk_.Passed();
   passed_over_.push_back(sequence);
-  const bool fits = FitsBesidePins(*sequence);
+  // One that has no room beside pins waits for their end, which may never come: it makes no room
+  // for itself by holding others up.
+  const bool fits = FitsBesidePins(config_, sequences_, *sequence);
   pins_in_the_way_ = pins_in_the_way_ || !fits;
   return !fits || MayBeOvertaken(*sequence);
-}
-
-// Whether the sequence could begin if only the pins' blocks were in use. One that could not waits
-// for their end, which may never come: it makes no room for itself by holding others up.
-bool StepPlanner::FitsBesidePins(const Sequence& sequence) const {
-  const int32_t room = sequences_.pool().total() - BlocksToReserve(config_, sequence);
-  if (kv_.sessions().PinnedBeside(kNoNode) <= room) return true;
-  return kv_.sessions().PinnedBeside(kv_.Look(sequence).node) <= room;
 }
 
 // Begins the sequences whose KV has come back from the host, before all that wait.
@@ -411,7 +389,7 @@ bool StepPlanner::TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t 
   prefills_.push_back({&sequence, count});
   Spend(sequence, count);
   found_budget_ -= found.num_tokens;
-  ChargeMask(sequence);
+  mask_budget_ -= sequence.brings_mask();
   if (tokens > prefill_budget_) long_budget_ = std::max(0, long_budget_ - count);
   unfinished_prefills_ += count < tokens;
   ++num_admitted_;

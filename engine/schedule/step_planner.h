@@ -57,7 +57,7 @@ class StepPlanner {
   void SetLateMasks(bool on) { late_masks_ = on; }  // Scheduler::SetMaskBoard
   // In the last plan a sequence found no block, and no sequence that could give one up.
   bool starved() const { return starved_; }
-  // Sequences gave up blocks for others, so no waiting one was looked at.
+  // Blocks were given up for others, so no waiting sequence was looked at.
   bool made_room() const { return made_room_; }
   // A waiting sequence cannot begin before pins end.
   bool pins_in_the_way() const { return pins_in_the_way_; }
@@ -76,7 +76,6 @@ class StepPlanner {
   void ChooseRunning();
   bool EnsureBlock(Sequence& sequence);
   Sequence* Victim(const Sequence& beneficiary) const;
-  bool IsSheltered(const Sequence& sequence, const Sequence& beneficiary) const;
   void ShareBudget(int64_t now_ns);
   void SortPrefills();
   void FindShortest();
@@ -85,7 +84,6 @@ class StepPlanner {
   int32_t MostOf(const Sequence& sequence) const;
   bool LeavesRow(const Sequence& sequence) const;
   bool HasMaskToSend(const Sequence& sequence) const;
-  void ChargeMask(const Sequence& sequence);
   void Spend(const Sequence& sequence, int32_t tokens);
   size_t NextPrefill(size_t first, size_t end) const;
   bool ComesBefore(const Sequence& prefill, const Sequence& waiting) const;
@@ -93,7 +91,6 @@ class StepPlanner {
   void TakeBackFromSlowCopies(int64_t now_ns);
   void BeginAdmissions(int64_t now_ns);
   bool AdmitNext(int64_t now_ns);
-  bool FitsBesidePins(const Sequence& sequence) const;
   void BeginRestored(int64_t now_ns);
   bool TryAdmit(Sequence& sequence, int64_t now_ns);
   bool TryBegin(Sequence& sequence, SequenceKv::Found found, int32_t room, int64_t now_ns);
@@ -133,10 +130,8 @@ class StepPlanner {
   int32_t claimed_blocks_ = 0;  // draining blocks that stalled sequences wait for
   int32_t unfinished_prefills_ = 0;
   // A sequence or a store gave up blocks in this step; a sequence needed one that none could.
-  bool made_room_ = false, starved_ = false;
-  bool pins_in_the_way_ = false;
-  int32_t num_preempted_ = 0;
-  int32_t num_admitted_ = 0;
+  bool made_room_ = false, starved_ = false, pins_in_the_way_ = false;
+  int32_t num_preempted_ = 0, num_admitted_ = 0;
 };
 
 }  // namespace quire

@@ -406,8 +406,8 @@ TEST(SchedulerGuideTest, APlanCarriesNoMoreMasksThanItHasRoomFor) {
   for (const RequestId id : ids) sim.ExpectUndisturbed(id);
 }
 
-// A plan has room for two masks, and four requests need one: all go on. Masks that come late take no
-// room, so that a request that comes later does not wait for the end of an earlier one.
+// A plan has room for two masks, and four requests need one: all go on. Masks that come late take
+// no room, so that a request that comes later does not wait for the end of an earlier one.
 TEST(SchedulerGuideTest, MoreRequestsThanAPlanHasMasksForShareTheSteps) {
   for (const bool board : {false, true}) {
     SCOPED_TRACE(board ? "with a board" : "without");
