@@ -104,26 +104,16 @@ void FillLoad(const EngineStats& stats, int open_streams, v1::Load* load) {
   load->set_session_tokens(static_cast<uint64_t>(stats.cache.session_tokens));
 }
 
-// Counts an id that is named twice only once.
-std::vector<std::string> Distinct(const google::protobuf::RepeatedPtrField<std::string>& ids) {
-  std::vector<std::string> distinct(ids.begin(), ids.end());
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  return distinct;
-}
-
 absl::Status Abort(const ControlResources& resources, const Caller& caller,
                    const v1::AbortRequest& request, v1::AbortResponse* response) {
   if (request.request_ids().empty() && !request.all()) {
     return InvalidField("request_ids", "is empty; name requests, or set all");
   }
-  if (request.request_ids_size() > kMaxAbortIds) {
-    return InvalidField("request_ids", "has more than 65536 ids; use several calls, or all");
-  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                   IdsToAbort(request.request_ids(), kMaxAbortIds));
   uint32_t remembered = 0;
   const auto streams = request.all() ? resources.streams.All(MayEnd(caller))
-                                     : resources.streams.FindToAbort(
-                                           Distinct(request.request_ids()), caller, &remembered);
+                                     : resources.streams.FindToAbort(ids, caller, &remembered);
   AbortStreams({.caller = caller,
                 .method = "quire.v1.Control/Abort",
                 .all = request.all(),

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "server/call/log_rate_limiter.h"
+#include "server/call/status_codec.h"
 #include "server/generate/generation_stream.h"
 
 namespace quire {
@@ -17,6 +19,18 @@ namespace {
 constexpr size_t kLoggedIds = 16;
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> IdsToAbort(
+    const google::protobuf::RepeatedPtrField<std::string>& ids, int most) {
+  if (ids.size() > most) {
+    return InvalidField("request_ids",
+                        absl::StrCat("has more than ", most, " ids; use several calls"));
+  }
+  std::vector<std::string> distinct(ids.begin(), ids.end());
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  return distinct;
+}
 
 void AbortStreams(const AbortedBy& by,
                   const std::vector<std::shared_ptr<GenerationStream>>& streams) {

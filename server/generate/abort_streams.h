@@ -1,16 +1,25 @@
 // AbortStreams: the end of Abort in every protocol: ends the requests that the call named, and logs
-// whose call it was.
+// whose call it was. IdsToAbort: its beginning, where a call names many.
 #pragma once
+
+#include <google/protobuf/repeated_ptr_field.h>
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "server/identity/caller.h"
 
 namespace quire {
 
 class GenerationStream;
+
+// Each of the ids once, so that the search for them, which holds the table of streams, is as short
+// as the limit says. Refused with INVALID_ARGUMENT: more than `most` ids.
+absl::StatusOr<std::vector<std::string>> IdsToAbort(
+    const google::protobuf::RepeatedPtrField<std::string>& ids, int most);
 
 struct AbortedBy {
   const Caller& caller;

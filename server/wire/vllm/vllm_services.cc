@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/status_macros.h"
 #include "field/vllm_control.pb.h"
 #include "server/generate/abort_streams.h"
 #include "server/generate/generate_call.h"
@@ -19,6 +20,7 @@ namespace {
 
 // The release of the protocol whose messages this server knows.
 constexpr char kApiVersion[] = "0.5";
+constexpr int kMaxAbortIds = 65536;  // as quire.v1.Control/Abort has
 
 constexpr char kWeights[] = "weights are not replaced while the server runs; start another server";
 constexpr char kPause[] = "generation is not paused; quire.v1.Control/Drain refuses new requests";
@@ -75,8 +77,11 @@ void FillModelInfo(const ServingModel& model, vllm::ModelInfo* info) {
 
 absl::Status Abort(const WireResources& resources, const Caller& caller,
                    const vllm::AbortRequest& request) {
-  const std::vector<std::string> ids(request.request_ids().begin(), request.request_ids().end());
-  AbortStreams({.caller = caller, .method = "vllm.Control/Abort", .named = ids.size()},
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                   IdsToAbort(request.request_ids(), kMaxAbortIds));
+  AbortStreams({.caller = caller,
+                .method = "vllm.Control/Abort",
+                .named = static_cast<size_t>(request.request_ids_size())},
                resources.generate.streams.Find(ids, MayEnd(caller)));
   return absl::OkStatus();
 }

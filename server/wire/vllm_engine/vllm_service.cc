@@ -183,10 +183,8 @@ absl::Status FillLoads(Facts& facts, const wire::GetLoadsRequest& request,
 // Ids that are not live are no error: the gateway aborts what may have ended.
 absl::Status Abort(const GenerateResources& generate, const Caller& caller,
                    const wire::AbortRequest& request) {
-  if (request.request_ids_size() > kMaxAbortIds) {
-    return InvalidField("request_ids", "has more than 1024 ids; use several calls");
-  }
-  const std::vector<std::string> ids(request.request_ids().begin(), request.request_ids().end());
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                   IdsToAbort(request.request_ids(), kMaxAbortIds));
   const auto found = generate.streams.Find(ids, MayEnd(caller));
   AbortStreams({.caller = caller,
                 .method = "vllm.grpc.engine.VllmEngine/Abort",

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "field/vllm_engine.grpc.pb.h"
+#include "tests/server/log_capture.h"
 #include "tests/server/test_server.h"
 
 namespace quire {
@@ -295,10 +296,14 @@ TEST_F(VllmEngineTest, AbortEndsAllOutputsOfARequest) {
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::ALREADY_EXISTS);
     wire::AbortRequest abort;
     abort.add_request_ids("unknown");
-    abort.add_request_ids("to-abort");
+    for (int i = 0; i < 1023; ++i) abort.add_request_ids("to-abort");
     wire::AbortResponse response;
     grpc::ClientContext context;
+    const LogCapture log;
     EXPECT_TRUE(stub_->Abort(&context, abort, &response).ok());
+    const auto lines = [&log] { return log.Lines("VllmEngine/Abort"); };
+    EXPECT_TRUE(TestServer::Eventually([&] { return !lines().empty(); }));
+    EXPECT_THAT(lines(), ElementsAre(HasSubstr("named=1024 found=" + std::to_string(n) + " ")));
     client.join();
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     ASSERT_EQ(answer.completes.size(), n);

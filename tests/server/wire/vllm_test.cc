@@ -12,6 +12,7 @@
 
 #include "field/vllm_control.grpc.pb.h"
 #include "field/vllm_inference.grpc.pb.h"
+#include "tests/server/log_capture.h"
 #include "tests/server/test_server.h"
 
 namespace quire {
@@ -183,6 +184,38 @@ TEST(VllmTest, AbortEndsAStreamRegularly) {
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(frame.outputs().finish_info().finish_reason(), FinishInfo::ABORTED);
   EXPECT_GT(frame.outputs().finish_info().num_output_tokens(), 0u);
+  server.ExpectNothingLeft();
+}
+
+// Each mention of an id once collected all streams of the id again, under the table's lock.
+TEST(VllmTest, AbortTakesEachIdOnceAndManyOnlyInSeveralCalls) {
+  TestServer server;
+  server.gate().Allow(3);
+  const auto stub = vllm::Inference::NewStub(server.channel());
+  grpc::ClientContext context;
+  vllm::GenerateRequest request = Ask(1000);
+  request.set_request_id("long");
+  const auto reader = stub->GenerateStream(&context, request);
+  vllm::GenerateResponse frame;
+  ASSERT_TRUE(reader->Read(&frame));
+  const auto control = vllm::Control::NewStub(server.channel());
+  vllm::AbortRequest abort;
+  vllm::AbortResponse aborted;
+  grpc::ClientContext refused, served;
+  for (int i = 0; i < 65537; ++i) abort.add_request_ids("long");
+  const grpc::Status status = control->Abort(&refused, abort, &aborted);
+  EXPECT_EQ(status.error_code(), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(ViolatedField(status), "request_ids");
+  abort.mutable_request_ids()->RemoveLast();
+  const LogCapture log;
+  EXPECT_TRUE(control->Abort(&served, abort, &aborted).ok());
+  const auto lines = [&log] { return log.Lines("method=vllm.Control/Abort"); };
+  EXPECT_TRUE(TestServer::Eventually([&] { return !lines().empty(); }));
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("named=65536 found=1 ")));
+  server.gate().Allow(-1);
+  while (reader->Read(&frame)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
   server.ExpectNothingLeft();
 }
 
