@@ -151,8 +151,8 @@ class Front final : public GrpcFront {
   std::atomic<bool> exit_requested_{false};
   // Orders drain, undrain, exit and health; drain_ is written under it.
   std::mutex drain_mutex_;
-  bool serving_ = false;  // under drain_mutex_; the last SetServing
-  bool ending_ = false;   // under drain_mutex_
+  std::atomic<bool> serving_{false};  // written under drain_mutex_; the last SetServing
+  bool ending_ = false;               // under drain_mutex_
   bool shut_down_ = false;
   std::unique_ptr<RawService> inference_;
   std::unique_ptr<RawService> control_;
@@ -280,7 +280,7 @@ void Front::MakeServices() {
   control_ = MakeControl(*calls_);
   sessions_ = MakeSessionsService(&*session_);
   jobs_service_ = MakeJobsService(&*jobs_);
-  field_services_ = MakeFieldServices({*generate_, *session_, started_ns_, instance_id_});
+  field_services_ = MakeFieldServices({*generate_, *session_, serving_, started_ns_, instance_id_});
   health_ = MakeHealthService(&*calls_, &health_board_);
   orca_ = MakeOrcaService(&*calls_, &generate_->engine, model_.setup.config.max_num_seqs);
   if (admin_calls_.has_value()) {

@@ -2,6 +2,7 @@
 // GrpcFront.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -11,12 +12,14 @@ namespace quire {
 
 struct SessionResources;
 
-// `generate` and `sessions` outlive the calls.
+// The objects outlive the calls.
 struct WireResources {
   const GenerateResources& generate;
   SessionResources& sessions;  // its thread runs calls that take time and generate nothing
-  int64_t started_ns = 0;      // when the server began; steady clock
-  std::string instance_id;     // as in quire.v1.Control/GetServerInfo
+  // Whether the engine makes progress: what grpc.health.v1 says while the server does not drain.
+  const std::atomic<bool>& healthy;
+  int64_t started_ns = 0;   // when the server began; steady clock
+  std::string instance_id;  // as in quire.v1.Control/GetServerInfo
 };
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 // Health follows the engine: off everywhere while it hangs, on when it moves again. A dead worker
 // group ends the server with its own exit code.
+// Covers server/wire/engine_trouble.cc
 #include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -10,9 +11,13 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/base/clock.h"
 #include "engine/worker/in_process_transport.h"
+#include "field/kserve.grpc.pb.h"
+#include "field/openengine.grpc.pb.h"
+#include "field/vllm_engine.grpc.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "server/server.h"
 #include "tests/server/test_server.h"
@@ -115,6 +120,29 @@ class RunningServer {
     return response.status();
   }
 
+  // The answers of other protocols' health calls: 1 of a server that is ready, 0 of another.
+  std::vector<int> OthersReady() {
+    std::vector<int> ready;
+    const auto kserve = inference::GRPCInferenceService::NewStub(channel_);
+    grpc::ClientContext c1, c2, c3, c4;
+    inference::ServerReadyResponse server;
+    EXPECT_TRUE(kserve->ServerReady(&c1, {}, &server).ok());
+    ready.push_back(server.ready());
+    inference::ModelReadyRequest of;
+    of.set_name("demo");
+    inference::ModelReadyResponse model;
+    EXPECT_TRUE(kserve->ModelReady(&c2, of, &model).ok());
+    ready.push_back(model.ready());
+    vllm::grpc::engine::HealthCheckResponse vllm;
+    const auto engine = vllm::grpc::engine::VllmEngine::NewStub(channel_);
+    EXPECT_TRUE(engine->HealthCheck(&c3, {}, &vllm).ok());
+    ready.push_back(vllm.healthy());
+    openengine::v1::HealthResponse open;
+    EXPECT_TRUE(openengine::v1::Control::NewStub(channel_)->Health(&c4, {}, &open).ok());
+    ready.push_back(open.state() == openengine::v1::HEALTH_STATE_READY);
+    return ready;
+  }
+
   Gate gate;
   std::atomic<bool> dead{false};
 
@@ -155,6 +183,7 @@ TEST(ServerHealthTest, HealthIsOffWhileTheEngineHangs) {
   EXPECT_EQ(StatusOf(server.admin_port(), "/livez"), 200);
   EXPECT_EQ(StatusOf(server.admin_port(), "/health"), 200);
   EXPECT_EQ(StatusOf(server.admin_port(), "/version"), 200);
+  EXPECT_EQ(server.OthersReady(), std::vector<int>({1, 1, 1, 1}));
   server.gate.Allow(0);
   grpc::ClientContext context;
   const auto stub = server.Stub();
@@ -166,10 +195,12 @@ TEST(ServerHealthTest, HealthIsOffWhileTheEngineHangs) {
   EXPECT_EQ(StatusOf(server.admin_port(), "/startupz"), 200);
   EXPECT_EQ(StatusOf(server.admin_port(), "/metrics"), 200);
   EXPECT_EQ(server.Health(), HealthResponse::NOT_SERVING);
+  EXPECT_EQ(server.OthersReady(), std::vector<int>({0, 0, 0, 0}));
 
   server.gate.Allow(-1);
   EXPECT_TRUE(BecomesStatus(server.admin_port(), "/readyz", 200));
   EXPECT_EQ(server.Health(), HealthResponse::SERVING);
+  EXPECT_EQ(server.OthersReady(), std::vector<int>({1, 1, 1, 1}));
   v1::GenerateResponse response;
   while (stream->Read(&response)) {
   }

@@ -7,6 +7,7 @@
 #include "engine/base/status_macros.h"
 #include "field/kserve.pb.h"
 #include "server/generate/generate_call.h"
+#include "server/wire/engine_trouble.h"
 #include "server/wire/foreign_call.h"
 #include "server/wire/kserve/infer_parameters.h"
 #include "server/wire/kserve/infer_request.h"
@@ -62,8 +63,8 @@ constexpr InferInput kOutputs[] = {
     {"num_output_tokens", "UINT32", false},
 };
 
-bool Ready(const GenerateResources& resources) {
-  return !resources.drain.draining() && resources.engine.Stats().fault.empty();
+bool Ready(const WireResources& resources) {
+  return !resources.generate.drain.draining() && EngineTrouble(resources).empty();
 }
 
 void FillMetadata(const ServingModel& model, inference::ModelMetadataResponse* response) {
@@ -123,8 +124,7 @@ void FillStatistics(const ServingModel& model, const InferCounters& counters,
 }
 
 void AddServerCalls(RawService* service, const WireResources& resources) {
-  const GenerateResources* generate = &resources.generate;
-  const CallResources* calls = &generate->calls;
+  const CallResources* calls = &resources.generate.calls;
   AddForeignCall<inference::ServerLiveRequest, inference::ServerLiveResponse>(
       service, calls, "/inference.GRPCInferenceService/ServerLive",
       [](const inference::ServerLiveRequest&, inference::ServerLiveResponse* response) {
@@ -133,8 +133,8 @@ void AddServerCalls(RawService* service, const WireResources& resources) {
       });
   AddForeignCall<inference::ServerReadyRequest, inference::ServerReadyResponse>(
       service, calls, "/inference.GRPCInferenceService/ServerReady",
-      [generate](const inference::ServerReadyRequest&, inference::ServerReadyResponse* response) {
-        response->set_ready(Ready(*generate));
+      [resources](const inference::ServerReadyRequest&, inference::ServerReadyResponse* response) {
+        response->set_ready(Ready(resources));
         return absl::OkStatus();
       });
   AddForeignCall<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
@@ -151,17 +151,16 @@ void AddServerCalls(RawService* service, const WireResources& resources) {
 
 void AddModelCalls(RawService* service, const WireResources& resources,
                    const std::shared_ptr<InferCounters>& counters) {
-  const GenerateResources* generate = &resources.generate;
-  const CallResources* calls = &generate->calls;
-  const ServingModel* model = &generate->model;
+  const CallResources* calls = &resources.generate.calls;
+  const ServingModel* model = &resources.generate.model;
   AddForeignCall<inference::ModelReadyRequest, inference::ModelReadyResponse>(
       service, calls, "/inference.GRPCInferenceService/ModelReady",
-      [generate](const inference::ModelReadyRequest& request,
-                 inference::ModelReadyResponse* response) {
+      [resources, model](const inference::ModelReadyRequest& request,
+                         inference::ModelReadyResponse* response) {
         // A model that is not here is not ready, which is no error in this protocol.
-        const absl::Status here = CheckModel(request.name(), request.version(), generate->model);
+        const absl::Status here = CheckModel(request.name(), request.version(), *model);
         if (absl::IsInvalidArgument(here)) return here;
-        response->set_ready(here.ok() && Ready(*generate));
+        response->set_ready(here.ok() && Ready(resources));
         return absl::OkStatus();
       });
   AddForeignCall<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(

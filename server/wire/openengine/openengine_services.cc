@@ -11,6 +11,7 @@
 #include "server/generate/abort_streams.h"
 #include "server/generate/generate_call.h"
 #include "server/generate/stream_table.h"
+#include "server/wire/engine_trouble.h"
 #include "server/wire/field_names.h"
 #include "server/wire/foreign_call.h"
 #include "server/wire/openengine/kv_events_call.h"
@@ -137,7 +138,6 @@ absl::Status FillHealth(const WireResources& resources, const oe::HealthRequest&
       request.role() != oe::ENGINE_ROLE_AGGREGATED) {
     return InvalidField("role", "this engine is ENGINE_ROLE_AGGREGATED");
   }
-  const EngineStats stats = resources.generate.engine.Stats();
   const auto check = [response](const char* name, oe::HealthState state, const std::string& why) {
     oe::HealthCheck* added = response->add_checks();
     added->set_name(name);
@@ -148,11 +148,11 @@ absl::Status FillHealth(const WireResources& resources, const oe::HealthRequest&
   const bool draining = resources.generate.drain.draining();
   check("grpc", draining ? oe::HEALTH_STATE_NOT_READY : oe::HEALTH_STATE_READY,
         draining ? "the server drains: it accepts no new request" : "");
-  oe::HealthState scheduler = oe::HEALTH_STATE_READY;
-  if (stats.recovering) scheduler = oe::HEALTH_STATE_DEGRADED;
-  if (!stats.fault.empty()) scheduler = oe::HEALTH_STATE_NOT_READY;
-  check("scheduler", scheduler,
-        stats.recovering ? "the workers died and are being replaced" : stats.fault);
+  const std::string trouble = EngineTrouble(resources);
+  oe::HealthState scheduler = trouble.empty() ? oe::HEALTH_STATE_READY : oe::HEALTH_STATE_NOT_READY;
+  // Requests are accepted meanwhile, and wait.
+  if (resources.generate.engine.Stats().recovering) scheduler = oe::HEALTH_STATE_DEGRADED;
+  check("scheduler", scheduler, trouble);
   return absl::OkStatus();
 }
 

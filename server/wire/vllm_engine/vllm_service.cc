@@ -22,6 +22,7 @@
 #include "server/generate/abort_streams.h"
 #include "server/generate/stream_table.h"
 #include "server/session/session_resources.h"
+#include "server/wire/engine_trouble.h"
 #include "server/wire/unknown_fields.h"
 #include "server/wire/vllm_engine/tokenizer_bundle.h"
 #include "server/wire/vllm_engine/vllm_generate.h"
@@ -89,16 +90,9 @@ struct Facts {
 };
 
 // The health that balancers see, with the reason.
-void FillHealth(const GenerateResources& generate, wire::HealthCheckResponse* out) {
-  const EngineStats stats = generate.engine.Stats();
-  std::string trouble;
-  if (!stats.fault.empty()) {
-    trouble = "the engine has failed: " + stats.fault;
-  } else if (stats.recovering) {
-    trouble = "the workers are being started again";
-  } else if (generate.drain.draining()) {
-    trouble = "the server is draining";
-  }
+void FillHealth(const WireResources& resources, wire::HealthCheckResponse* out) {
+  std::string trouble = EngineTrouble(resources);
+  if (trouble.empty() && resources.generate.drain.draining()) trouble = "the server is draining";
   out->set_healthy(trouble.empty());
   out->set_message(trouble.empty() ? "serving" : trouble);
 }
@@ -229,11 +223,13 @@ void AddStrict(RawService* service, const CallResources* calls, const char* path
       });
 }
 
-void AddInfo(RawService* service, const CallResources* calls, const std::shared_ptr<Facts>& facts) {
+void AddInfo(RawService* service, const WireResources& resources,
+             const std::shared_ptr<Facts>& facts) {
+  const CallResources* const calls = &resources.generate.calls;
   AddStrict<wire::HealthCheckRequest, wire::HealthCheckResponse>(
       service, calls, "/vllm.grpc.engine.VllmEngine/HealthCheck",
-      [facts](const Caller&, const auto&, wire::HealthCheckResponse* out) {
-        FillHealth(*facts->generate, out);
+      [resources](const Caller&, const auto&, wire::HealthCheckResponse* out) {
+        FillHealth(resources, out);
         return absl::OkStatus();
       });
   AddStrict<wire::GetModelInfoRequest, wire::GetModelInfoResponse>(
@@ -298,7 +294,7 @@ std::unique_ptr<RawService> MakeVllmEngine(const WireResources& resources) {
                    [generate](const IncomingCall& call, const grpc::ByteBuffer* request) {
                      return StartVllmGenerate(generate, call, request);
                    }));
-  AddInfo(service.get(), &generate->calls, facts);
+  AddInfo(service.get(), resources, facts);
   AddControl(service.get(), &generate->calls, facts);
   service->Add(
       "/vllm.grpc.engine.VllmEngine/GetTokenizer",
