@@ -109,6 +109,8 @@ absl::StatusOr<std::optional<Structure>> AddTools(const v1::ChatMessages& chat, 
   ToolNames names;
   std::vector<CallableTool> wanted;
   const v1::ToolChoice& choice = chat.tool_choice();
+  const bool one = choice.mode() == v1::ToolChoice::MODE_FUNCTION;
+  const bool required = one || choice.mode() == v1::ToolChoice::MODE_REQUIRED;
   for (int i = 0; i < chat.tools_size(); ++i) {
     const std::string field = "chat.tools[" + std::to_string(i) + "]";
     CallableTool tool = ReadTool(chat.tools(i));
@@ -119,15 +121,18 @@ absl::StatusOr<std::optional<Structure>> AddTools(const v1::ChatMessages& chat, 
     if (!names.insert(tool.name).second) {
       return InvalidField(field, "has the name '" + tool.name + "', which another tool has too");
     }
-    if (!choice.has_function() || choice.function() == tool.name) wanted.push_back(std::move(tool));
+    if (!required || (one && choice.function() != tool.name)) continue;
+    if (!tool.TakesObject()) {
+      return InvalidField(field, "has parameters that are no JSON Schema of an object");
+    }
+    wanted.push_back(std::move(tool));
   }
   plan->tools = std::make_shared<const ToolNames>(std::move(names));
-  if (choice.has_function() && wanted.empty()) {
+  if (one && wanted.empty()) {
     return InvalidField("chat.tool_choice.function",
                         "no tool has the name '" + choice.function() + "'");
   }
-  const bool one = choice.mode() == v1::ToolChoice::MODE_FUNCTION;
-  if (!one && choice.mode() != v1::ToolChoice::MODE_REQUIRED) return std::nullopt;
+  if (!required) return std::nullopt;
   return Structure{CallGrammar(*plan->calls, std::move(wanted), /*many=*/!one), "chat.tools"};
 }
 

@@ -1,6 +1,7 @@
 // A call is an object of a name and arguments, so all tools make one schema.
 #include "server/structured/call_grammar.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace quire {
@@ -19,7 +20,22 @@ void MoveReferences(const std::string& place, Json* schema) {
   }
 }
 
+// The objects of a schema.
+Json OnlyObjects(Json schema) {
+  if (schema == true) schema = Json::object();
+  if (!schema.is_object()) return schema;
+  schema.erase("nullable");
+  Json& type = schema["type"];
+  const bool lists = type.is_array() && std::find(type.begin(), type.end(), "object") != type.end();
+  if (type.is_null() || lists) type = "object";
+  return schema;
+}
+
 }  // namespace
+
+bool CallableTool::TakesObject() const {
+  return parameters.is_object() && parameters.contains("type") && parameters["type"] == "object";
+}
 
 CallableTool ReadTool(const std::string& json) {
   const Json tool = Json::parse(json, nullptr, /*allow_exceptions=*/false);
@@ -28,9 +44,9 @@ CallableTool ReadTool(const std::string& json) {
       tool.contains("function") && tool["function"].is_object() ? tool["function"] : tool;
   CallableTool out;
   if (function.contains("name") && function["name"].is_string()) out.name = function["name"];
-  out.parameters = function.contains("parameters")
-                       ? function["parameters"]
-                       : Json({{"type", "object"}, {"additionalProperties", false}});
+  const bool takes_some = function.contains("parameters") && !function["parameters"].is_null();
+  out.parameters = takes_some ? OnlyObjects(function["parameters"])
+                              : Json({{"type", "object"}, {"additionalProperties", false}});
   return out;
 }
 

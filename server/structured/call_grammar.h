@@ -13,10 +13,13 @@ namespace quire {
 struct CallableTool {
   std::string name;                   // empty: it has none
   nlohmann::ordered_json parameters;  // a JSON Schema of the arguments
+
+  // Whether all that the schema allows are objects: a call with other arguments is none.
+  bool TakesObject() const;
 };
 
-// The name and parameters of {"function": {...}}, or of the object itself. Without parameters a
-// tool takes none.
+// The name and parameters of {"function": {...}}, or of the object itself. Without parameters, or
+// with null, a tool takes none. A schema that allows objects among other values allows only them.
 CallableTool ReadTool(const std::string& json);
 
 // One call of one of the tools, or with `many` several, as models of the format write them.

@@ -222,7 +222,10 @@ TEST(AnswerGenerateTest, WrongChoicesAreNamed) {
   request = Choose(Chat("hi", {kTool}), v1::ToolChoice::MODE_REQUIRED);
   request.mutable_structured_output()->set_regex("a");
   EXPECT_EQ(refused(request), "structured_output");
-  request = Choose(Chat("hi", {R"({"name": "f", "parameters": {"type": "town"}})"}),
+  request = Choose(Chat("hi", {kTool, R"({"name": "f", "parameters": {"type": "string"}})"}),
+                   v1::ToolChoice::MODE_REQUIRED);
+  EXPECT_EQ(refused(request), "chat.tools[1]");
+  request = Choose(Chat("hi", {R"({"name": "f", "parameters": {"not": {}}})"}),
                    v1::ToolChoice::MODE_REQUIRED);
   EXPECT_EQ(refused(request), "chat.tools");
   request = Choose(Chat("hi", {kTool}), v1::ToolChoice::MODE_REQUIRED);

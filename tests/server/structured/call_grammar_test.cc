@@ -58,8 +58,33 @@ TEST(CallGrammarTest, ToolsAreReadWithOrWithoutFunction) {
   EXPECT_EQ(ReadTool(kTree).name, "plant");
   EXPECT_EQ(ReadTool(kBare).name, "stop");
   EXPECT_EQ(ReadTool(kBare).parameters.dump(), R"({"type":"object","additionalProperties":false})");
+  EXPECT_EQ(ReadTool(R"({"name": "stop", "parameters": null})").parameters,
+            ReadTool(kBare).parameters);
   for (const char* nameless : {"{}", "[]", "nothing", R"({"function": {"name": 3}})"}) {
     EXPECT_EQ(ReadTool(nameless).name, "");
+  }
+}
+
+// Arguments that are no object make no call: the answer would be text where a call is required.
+TEST(CallGrammarTest, ArgumentsAreAnObjectWhateverTheSchemaLeavesOpen) {
+  for (const char* parameters :
+       {"{}", "true", R"({"description": "none"})", R"({"type": ["null", "object"]})",
+        R"({"type": "object", "nullable": true})", R"({"anyOf": [{"type": "object"}, {}]})",
+        R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": ["object", "string"]}}})"}) {
+    const CallableTool tool =
+        ReadTool(R"({"name": "f", "parameters": )" + std::string(parameters) + "}");
+    EXPECT_TRUE(tool.TakesObject()) << parameters;
+    const auto guide = Compile(CallGrammar(*FindCallFormat("hermes"), {tool}, false));
+    EXPECT_TRUE(Accepts(*guide, Tagged(R"({"name": "f", "arguments": {}})"))) << parameters;
+    for (const std::string other : {"null", "1", "\"x\"", "[]", "true"}) {
+      EXPECT_FALSE(Accepts(*guide, Tagged(R"({"name": "f", "arguments": )" + other + "}")))
+          << parameters << other;
+    }
+  }
+  for (const char* other : {R"({"type": "string"})", R"({"type": ["null"]})", "false", "[]", "3"}) {
+    EXPECT_FALSE(
+        ReadTool(R"({"name": "f", "parameters": )" + std::string(other) + "}").TakesObject())
+        << other;
   }
 }
 
