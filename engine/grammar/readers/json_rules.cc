@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kLargest = 9'999'999'999'999'999;  // of 16 digits
+constexpr int64_t kLargest = NumberBounds::kLargest;
 
 // Characters that JSON writes with a letter after a backslash.
 struct Escape {

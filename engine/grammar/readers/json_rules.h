@@ -16,8 +16,11 @@
 
 namespace quire {
 
-// Bounds of a number; those of an integer are included.
+// Bounds of a number; those of an integer are included. Neither is beyond kLargest.
 struct NumberBounds {
+  // What 16 digits before the point can say.
+  static constexpr int64_t kLargest = 9'999'999'999'999'999;
+
   std::optional<int64_t> min, max;
   bool excludes_min = false, excludes_max = false;
 };

@@ -61,6 +61,7 @@ struct KeywordType {
 constexpr KeywordType kKeywordTypes[] = {{"properties", "object"},
                                          {"required", "object"},
                                          {"additionalProperties", "object"},
+                                         {"propertyNames", "object"},
                                          {"minProperties", "object"},
                                          {"maxProperties", "object"},
                                          {"items", "array"},
@@ -186,10 +187,10 @@ absl::StatusOr<SchemaNode> ParseSchema(std::string_view text, int max_depth, siz
 
 bool IsAnnotation(std::string_view keyword) {
   static const auto& keywords = *new absl::flat_hash_set<std::string_view>{
-      "title",     "description", "default",     "examples",        "example",
-      "$schema",   "$id",         "id",          "$comment",        "$defs",
-      "readOnly",  "writeOnly",   "definitions", "contentEncoding", "contentMediaType",
-      "deprecated"};
+      "title",      "description",  "default",     "examples",        "example",
+      "$schema",    "$id",          "id",          "$comment",        "$defs",
+      "readOnly",   "writeOnly",    "definitions", "contentEncoding", "contentMediaType",
+      "deprecated", "discriminator"};
   return keywords.contains(keyword) || keyword.starts_with("x-");
 }
 

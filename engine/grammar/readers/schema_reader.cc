@@ -11,6 +11,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -32,6 +34,28 @@ bool IsKeyword(std::string_view keyword) {
       "anyOf",         "oneOf",         "allOf",     "exclusiveMaximum", "$ref",
       "nullable"};
   return keywords.contains(keyword);
+}
+
+// Names of members are strings anyway.
+bool AllowsAllNames(const SchemaNode& names) {
+  if (!names.is_object()) return names == true;
+  for (const auto& [keyword, value] : names.items()) {
+    if (!IsAnnotation(keyword) && (keyword != "type" || value != "string")) return false;
+  }
+  return true;
+}
+
+// The fragment of a URI without its escapes: "<" for %3C.
+std::string DecodePercent(std::string_view fragment) {
+  std::string out;
+  for (size_t i = 0; i < fragment.size(); ++i) {
+    const std::string digits(fragment.substr(i + 1, 2));
+    const bool escape = fragment[i] == '%' && digits.size() == 2 &&
+                        std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit);
+    out += escape ? absl::HexStringToBytes(digits) : std::string(1, fragment[i]);
+    if (escape) i += 2;
+  }
+  return out;
 }
 
 class SchemaReader {
@@ -70,10 +94,10 @@ class SchemaReader {
     }
     if (reference.size() == 1) return at;
     if (reference[1] != '/') return Error(path + "/$ref", "anchors are not supported");
-    for (const std::string& part :
-         std::vector<std::string>(absl::StrSplit(reference.substr(2), '/'))) {
-      const std::string name = absl::StrReplaceAll(
-          absl::StrReplaceAll(part, {{"~1", "/"}, {"%24", "$"}}), {{"~0", "~"}});
+    const std::string pointer = DecodePercent(reference.substr(2));
+    for (const std::string& part : std::vector<std::string>(absl::StrSplit(pointer, '/'))) {
+      const std::string name =
+          absl::StrReplaceAll(absl::StrReplaceAll(part, {{"~1", "/"}}), {{"~0", "~"}});
       if (at->is_object() && at->contains(name)) {
         at = &(*at)[name];
         continue;
@@ -111,7 +135,8 @@ class SchemaReader {
     if (schema == false) return grammar_.Never();
     if (!schema.is_object()) return Error(path, "must be an object or a boolean");
     for (const auto& [keyword, value] : schema.items()) {
-      if (!IsKeyword(keyword) && !IsAnnotation(keyword)) {
+      const bool names = keyword == "propertyNames" && AllowsAllNames(value);
+      if (!names && !IsKeyword(keyword) && !IsAnnotation(keyword)) {
         return Error(absl::StrCat(path, "/", keyword), "this keyword is not supported");
       }
     }
@@ -281,29 +306,52 @@ class SchemaReader {
         const std::string keyword = exclusive ? (upper ? "exclusiveMaximum" : "exclusiveMinimum")
                                               : (upper ? "maximum" : "minimum");
         if (!schema.contains(keyword)) continue;
-        const SchemaNode& value = schema[keyword];
         const std::string at = absl::StrCat(path, "/", keyword);
-        if (!value.is_number()) return Error(at, "must be a number");
-        const double number = value.get<double>();
-        if (std::abs(number) > 9e15) return Error(at, "is beyond 9e15, which is not supported");
-        const double whole = upper ? std::floor(number) : std::ceil(number);
-        if (!integer && whole != number) {
-          return Error(at, "bounds of numbers are supported if they are integers");
-        }
-        // For integers an excluded bound is the next integer.
-        const bool excluded = exclusive && whole == number;
-        auto limit = static_cast<int64_t>(whole);
-        if (integer && excluded) limit += upper ? -1 : 1;
+        ASSIGN_OR_RETURN(const std::optional<Bound> bound,
+                         ReadBound(schema[keyword], integer, upper, exclusive, at));
+        if (!bound) continue;
         auto& mine = upper ? bounds.max : bounds.min;
         auto& excludes = upper ? bounds.excludes_max : bounds.excludes_min;
-        const bool tighter = !mine || (upper ? limit < *mine : limit > *mine);
-        if (tighter || (limit == *mine && excluded)) excludes = !integer && excluded;
-        if (tighter) mine = limit;
+        const bool tighter = !mine || (upper ? bound->limit < *mine : bound->limit > *mine);
+        if (tighter || (bound->limit == *mine && bound->excluded)) excludes = bound->excluded;
+        if (tighter) mine = bound->limit;
       }
     }
     const bool bounded = bounds.min || bounds.max;
     if (!bounded) return integer ? json_.Integer() : json_.Number();
     return integer ? json_.IntegerWithin(bounds) : json_.NumberWithin(bounds);
+  }
+
+  struct Bound {
+    int64_t limit;
+    bool excluded;
+  };
+
+  // Nothing for a bound that all numbers of a text keep.
+  absl::StatusOr<std::optional<Bound>> ReadBound(const SchemaNode& value, bool integer, bool upper,
+                                                 bool exclusive, const std::string& at) const {
+    constexpr int64_t kLargest = NumberBounds::kLargest;
+    if (!value.is_number()) return Error(at, "must be a number");
+    const auto number = value.get<double>();
+    const double whole = upper ? std::floor(number) : std::ceil(number);
+    if (!integer && whole != number) {
+      return Error(at, "bounds of numbers are supported if they are integers");
+    }
+    bool far = std::abs(number) > 1e16;  // kLargest as a double
+    int64_t limit = 0;
+    const bool excluded = exclusive && whole == number;
+    if (!far) {
+      // Doubles lack every second integer beyond 2^53.
+      limit = value.is_number_integer() ? value.get<int64_t>() : static_cast<int64_t>(whole);
+      // For integers an excluded bound is the next integer.
+      if (integer && excluded) limit += upper ? -1 : 1;
+      far = limit > kLargest || limit < -kLargest;
+    }
+    if (!far) return Bound{limit, !integer && excluded};
+    if (upper != (number > 0)) return Error(at, "no number of 16 digits is beyond it");
+    // A number with an exponent of 99 is below 1e115. A nearer bound allows none with an exponent.
+    if (integer || std::abs(number) >= 1e115) return std::nullopt;
+    return Bound{upper ? kLargest : -kLargest, false};
   }
 
   Result Array(const SchemaNode& schema, const std::string& path, int depth) {
@@ -380,10 +428,16 @@ class SchemaReader {
       add(name, value);
     }
     for (const std::string& name : required) {
-      if (!properties.contains(name) &&
-          std::find(names.begin(), names.end(), name) == names.end()) {
-        add(name, other);
+      if (properties.contains(name) || std::find(names.begin(), names.end(), name) != names.end()) {
+        continue;
       }
+      if (schema.contains("additionalProperties") && others == false) {
+        return Error(path + "/required",
+                     absl::StrCat("additionalProperties is false, and properties has no \"", name,
+                                  "\"; declare it"));
+      }
+      // Where the schema does not speak of other members, the standard allows any.
+      add(name, others == false ? json_.Value() : other);
     }
     return Members(schema, path,
                    {std::move(names), std::move(parts), std::move(needed),

@@ -1,6 +1,7 @@
 // Patterns and formats describe the value of a string; the text writes it as JSON does.
 #include "engine/grammar/readers/schema_strings.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -55,49 +56,61 @@ absl::StatusOr<uint32_t> CountOf(const SchemaNode& schema, const std::string& ke
   return static_cast<uint32_t>(value.get<double>());
 }
 
-absl::StatusOr<ExprId> SchemaStrings::Within(ExprId text, uint32_t min, uint32_t max) {
-  if (min == 0 && max == Grammar::kUnbounded) return text;
-  const ExprId any = json_.Char(CodeSet().Complement());
+absl::StatusOr<ExprId> SchemaStrings::Both(ExprId left, ExprId right) {
   AutomatonBuilder builder(grammar_, &meter_, /*counts=*/false);
-  const auto left = builder.Build(text);
-  const auto right = builder.Build(grammar_.Repeat(any, min, max));
-  if (left == nullptr || right == nullptr) return meter_.status();
-  auto both = Intersection(*left, *right, /*except=*/false, &meter_);
+  const auto first = builder.Build(left);
+  const auto second = builder.Build(right);
+  if (first == nullptr || second == nullptr) return meter_.status();
+  auto both = Intersection(*first, *second, /*except=*/false, &meter_);
   if (both == nullptr) return meter_.status();
   return grammar_.Accepted(std::move(both));
+}
+
+absl::StatusOr<ExprId> SchemaStrings::Within(ExprId text, uint32_t min, uint32_t max) {
+  if (min == 0 && max == Grammar::kUnbounded) return text;
+  return Both(text, grammar_.Repeat(json_.Char(CodeSet().Complement()), min, max));
+}
+
+absl::StatusOr<ExprId> SchemaStrings::Matches(const std::string& regex, bool search,
+                                              const std::string& at) {
+  return ReadRegex(regex,
+                   {.what = "schema: " + at,
+                    .max_depth = meter_.limits().max_depth,
+                    .search = search,
+                    .write = [this](const CodeSet& set) { return json_.Char(set); }},
+                   &grammar_);
 }
 
 absl::StatusOr<ExprId> SchemaStrings::Read(const SchemaNode& schema, const std::string& path) {
   ASSIGN_OR_RETURN(const uint32_t min, CountOf(schema, "minLength", 0, path));
   ASSIGN_OR_RETURN(const uint32_t max, CountOf(schema, "maxLength", Grammar::kUnbounded, path));
   if (min > max) return Error(path + "/minLength", "is above maxLength");
-  const bool has_pattern = schema.contains("pattern"), has_format = schema.contains("format");
-  if (has_pattern && has_format) return Error(path + "/format", "not supported beside pattern");
-  if (!has_pattern && !has_format) {
-    if (min == 0 && max == Grammar::kUnbounded) return json_.String();
-    return json_.Quoted(grammar_.Repeat(json_.AnyChar(), min, max));
-  }
-  const std::string keyword = has_pattern ? "pattern" : "format";
-  const std::string at = absl::StrCat(path, "/", keyword);
-  if (!schema[keyword].is_string()) return Error(at, "must be a string");
-  std::string regex = schema[keyword].get<std::string>();
-  if (has_format) {
-    const auto format = Formats().find(regex);
-    if (format == Formats().end()) {
-      return Error(at,
-                   "this format is not supported; supported are date, time, date-time, uuid, "
-                   "ipv4, ipv6, hostname, email and uri");
+  std::optional<ExprId> text;
+  for (const std::string keyword : {"pattern", "format"}) {
+    if (!schema.contains(keyword)) continue;
+    const std::string at = absl::StrCat(path, "/", keyword);
+    if (!schema[keyword].is_string()) return Error(at, "must be a string");
+    std::string regex = schema[keyword].get<std::string>();
+    if (keyword == "format") {
+      const auto format = Formats().find(regex);
+      // A pattern says what the generator of the schema means by a format of its own.
+      if (format == Formats().end() && text) continue;
+      if (format == Formats().end()) {
+        return Error(at,
+                     "this format is not supported; supported are date, time, date-time, uuid, "
+                     "ipv4, ipv6, hostname, email and uri, and others beside a pattern");
+      }
+      regex = format->second;
     }
-    regex = format->second;
+    ASSIGN_OR_RETURN(ExprId matches, Matches(regex, keyword == "pattern", at));
+    if (text) {
+      ASSIGN_OR_RETURN(matches, Both(*text, matches));
+    }
+    text = matches;
   }
-  ASSIGN_OR_RETURN(const ExprId text,
-                   ReadRegex(regex,
-                             {.what = "schema: " + at,
-                              .max_depth = meter_.limits().max_depth,
-                              .search = has_pattern,
-                              .write = [this](const CodeSet& set) { return json_.Char(set); }},
-                             &grammar_));
-  ASSIGN_OR_RETURN(const ExprId within, Within(text, min, max));
+  if (!text && min == 0 && max == Grammar::kUnbounded) return json_.String();
+  if (!text) return json_.Quoted(grammar_.Repeat(json_.AnyChar(), min, max));
+  ASSIGN_OR_RETURN(const ExprId within, Within(*text, min, max));
   return json_.Quoted(within);
 }
 

@@ -24,7 +24,10 @@ class SchemaStrings {
   ExprId NameExcept(const std::vector<std::string>& names);
 
  private:
+  // The texts of a regular expression; errors name `at`.
+  absl::StatusOr<ExprId> Matches(const std::string& regex, bool search, const std::string& at);
   absl::StatusOr<ExprId> Within(ExprId text, uint32_t min, uint32_t max);
+  absl::StatusOr<ExprId> Both(ExprId left, ExprId right);
 
   Grammar& grammar_;
   JsonRules& json_;

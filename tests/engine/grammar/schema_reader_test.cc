@@ -60,6 +60,87 @@ TEST(SchemaReaderTest, Numbers) {
   }
 }
 
+// Generators of schemas write the bounds of their language's integers and numbers.
+TEST(SchemaReaderTest, BoundsThatNoNumberReachesExcludeNothing) {
+  const auto safe = Compile(
+      Schema(R"({"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991})"));
+  for (const char* inside : {"0", "-17", "9007199254740991", "-9007199254740991"}) {
+    EXPECT_TRUE(Accepts(*safe, inside)) << inside;
+  }
+  for (const char* outside : {"9007199254740992", "-9007199254740992", "9999999999999999"}) {
+    EXPECT_FALSE(Accepts(*safe, outside)) << outside;
+  }
+  for (const char* schema :
+       {R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807})",
+        R"({"type": "integer", "minimum": -1e300, "exclusiveMaximum": 18446744073709551615})",
+        R"({"type": "number", "minimum": -1.7976931348623157e308, "maximum": 3.4e38})"}) {
+    const auto guide = Compile(Schema(schema));
+    for (const char* inside : {"0", "9999999999999999", "-9999999999999999"}) {
+      EXPECT_TRUE(Accepts(*guide, inside)) << schema << " " << inside;
+    }
+  }
+  const auto doubles = Compile(Schema(R"({"type": "number", "maximum": 1.7976931348623157e308})"));
+  EXPECT_TRUE(Accepts(*doubles, "9e99"));
+  const auto floats = Compile(Schema(R"({"type": "number", "maximum": 3.4e38})"));
+  EXPECT_FALSE(Accepts(*floats, "9e99"));
+  const auto below =
+      Compile(Schema(R"({"type": "integer", "exclusiveMaximum": 9999999999999999})"));
+  EXPECT_TRUE(Accepts(*below, "9999999999999998"));
+  EXPECT_FALSE(Accepts(*below, "9999999999999999"));
+  EXPECT_THAT(SchemaError(R"({"type": "integer", "exclusiveMinimum": 9999999999999999})"),
+              HasSubstr("#/exclusiveMinimum"));
+}
+
+// zod writes both.
+TEST(SchemaReaderTest, AFormatBesideAPatternRestrictsToo) {
+  const auto uuid = Compile(Schema(R"({"type": "string", "format": "uuid", "maxLength": 36,
+      "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-"})"));
+  EXPECT_TRUE(Accepts(*uuid, R"("123e4567-e89b-12d3-a456-426614174000")"));
+  EXPECT_FALSE(Accepts(*uuid, R"("123e4567-e89b-92d3-a456-426614174000")")) << "no such version";
+  EXPECT_FALSE(Accepts(*uuid, R"("123e4567-e89b-12d3-a456-4266141740")")) << "too short";
+  const auto own = Compile(Schema(R"({"format": "regex", "pattern": "^a*$", "maxLength": 2})"));
+  EXPECT_TRUE(Accepts(*own, "\"aa\""));
+  EXPECT_FALSE(Accepts(*own, "\"aaa\""));
+  EXPECT_FALSE(Accepts(*own, "\"b\""));
+}
+
+// Pydantic writes the discriminator, and zod the names of a record.
+TEST(SchemaReaderTest, KeywordsThatRestrictNothingPass) {
+  const auto union_of = Compile(Schema(R"({"discriminator": {"propertyName": "kind",
+      "mapping": {"a": "#/$defs/a", "b": "#/$defs/b"}},
+      "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+      "$defs": {"a": {"properties": {"kind": {"const": "a"}}, "required": ["kind"]},
+                "b": {"properties": {"kind": {"const": "b"}}, "required": ["kind"]}}})"));
+  EXPECT_TRUE(Accepts(*union_of, R"({"kind": "b"})"));
+  EXPECT_FALSE(Accepts(*union_of, R"({"kind": "c"})"));
+  for (const char* names : {"true", R"({"type": "string", "title": "Key"})"}) {
+    const auto record = Compile(Schema(
+        absl::StrCat(R"({"type": "object", "propertyNames": )", names, R"(, "additionalProperties":
+        {"type": "integer"}})")));
+    EXPECT_TRUE(Accepts(*record, R"({"x": 1})"));
+    EXPECT_FALSE(Accepts(*record, R"({"x": "y"})"));
+  }
+}
+
+TEST(SchemaReaderTest, AReferenceIsAFragmentOfAUri) {
+  const auto guide = Compile(Schema(R"({"$ref": "#/definitions/Box%3Cstring%3e%2Fa~1b%20%ZZ",
+      "definitions": {"Box<string>": {"a/b %ZZ": {"type": "null"}}}})"));
+  EXPECT_TRUE(Accepts(*guide, "null"));
+  EXPECT_FALSE(Accepts(*guide, "1"));
+}
+
+TEST(SchemaReaderTest, RequiredMembersNeedNoDeclaration) {
+  const auto any = Compile(Schema(R"({"properties": {"a": {"type": "null"}},
+                                      "required": ["a", "b"]})"));
+  EXPECT_TRUE(Accepts(*any, R"({"a": null, "b": {"c": [1]}})"));
+  EXPECT_FALSE(Accepts(*any, R"({"a": null})"));
+  EXPECT_FALSE(Accepts(*any, R"({"a": null, "b": 1, "c": 1})"));
+  const auto typed = Compile(Schema(R"({"properties": {"a": {"type": "null"}}, "required": ["b"],
+                                        "additionalProperties": {"type": "integer"}})"));
+  EXPECT_TRUE(Accepts(*typed, R"({"b": 1})"));
+  EXPECT_FALSE(Accepts(*typed, R"({"b": null})"));
+}
+
 // JSON Schema counts numbers without a fraction as integers, however large.
 TEST(SchemaReaderTest, LargeNumbersOfAListAreIntegers) {
   const auto guide = Compile(Schema(R"({"type": "integer", "enum": [1, 2e45, -3e19, 0.5]})"));
@@ -157,7 +238,12 @@ TEST(SchemaReaderTest, RefusesByNameAndPath) {
   EXPECT_THAT(SchemaError(R"({"minLength": 2, "maxLength": 1})"), HasSubstr("#/minLength"));
   EXPECT_THAT(SchemaError(R"({"type": "string", "maxLength": -1})"), HasSubstr("#/maxLength"));
   EXPECT_THAT(SchemaError(R"({"type": "number", "minimum": 0.5})"), HasSubstr("#/minimum"));
-  EXPECT_THAT(SchemaError(R"({"type": "integer", "maximum": 1e300})"), HasSubstr("#/maximum"));
+  EXPECT_THAT(SchemaError(R"({"type": "integer", "minimum": 1e300})"), HasSubstr("#/minimum"));
+  EXPECT_THAT(SchemaError(R"({"properties": {}, "propertyNames": {"maxLength": 3}})"),
+              HasSubstr("#/propertyNames: this keyword is not supported"));
+  EXPECT_THAT(SchemaError(R"({"properties": {"a": {}}, "required": ["a", "b"],
+                              "additionalProperties": false})"),
+              HasSubstr("#/required: additionalProperties is false, and properties has no \"b\""));
   EXPECT_THAT(SchemaError(R"({"enum": 1})"), HasSubstr("#/enum: must be a list"));
   EXPECT_THAT(SchemaError(R"({"enum": ["ab"], "minLength": 1})"),
               HasSubstr("#/minLength: not supported beside enum or const"));
