@@ -40,19 +40,27 @@ std::optional<std::string> VllmFrames::Accepted(const AcceptedFrame& accepted) {
   return std::nullopt;
 }
 
-std::optional<std::string> VllmFrames::Tokens(const OutputDelta& delta, const OutputOptions&) {
+void VllmFrames::Keep(const OutputDelta& delta) {
   bytes_ += delta.bytes();
+  completion_tokens_ += static_cast<uint32_t>(delta.token_ids.size());
+  if (streaming_ && !Fits(bytes_, max_reply_bytes_)) {
+    // Clear would keep the memory for as long as the stream lasts.
+    so_far_ = wire::GenerateComplete();
+    return;
+  }
   so_far_.mutable_output_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  if (logprobs_) AddLogprobs(delta, so_far_.mutable_output_logprobs());
+}
+
+std::optional<std::string> VllmFrames::Tokens(const OutputDelta& delta, const OutputOptions&) {
+  Keep(delta);
   wire::GenerateStreamChunk* const chunk = chunk_.mutable_chunk();
   chunk->Clear();
   chunk->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
   chunk->set_prompt_tokens(prompt_tokens_);
   chunk->set_completion_tokens(delta.cumulative);
   chunk->set_index(index_);
-  if (logprobs_) {
-    AddLogprobs(delta, chunk->mutable_output_logprobs());
-    AddLogprobs(delta, so_far_.mutable_output_logprobs());
-  }
+  if (logprobs_) AddLogprobs(delta, chunk->mutable_output_logprobs());
   return chunk_.SerializeAsString();
 }
 
@@ -60,18 +68,12 @@ void VllmFrames::Complete(const char* reason, wire::GenerateComplete* complete) 
   *complete = std::move(so_far_);
   complete->set_finish_reason(reason);
   complete->set_prompt_tokens(prompt_tokens_);
-  complete->set_completion_tokens(static_cast<uint32_t>(complete->output_ids_size()));
+  complete->set_completion_tokens(completion_tokens_);
   complete->set_index(index_);
-  if (streaming_ && !CheckSize(bytes_, max_reply_bytes_).ok()) {
-    complete->clear_output_ids();
-    complete->clear_output_logprobs();
-  }
 }
 
 std::optional<std::string> VllmFrames::End(const EndFrame& end) {
-  bytes_ += end.rest.bytes();
-  so_far_.mutable_output_ids()->Add(end.rest.token_ids.begin(), end.rest.token_ids.end());
-  if (logprobs_) AddLogprobs(end.rest, so_far_.mutable_output_logprobs());
+  Keep(end.rest);
   prompt_tokens_ = static_cast<uint32_t>(end.accepted.prompt_tokens);
   wire::GenerateResponse response;
   wire::GenerateComplete* const complete = response.mutable_complete();
@@ -100,11 +102,15 @@ std::optional<std::string> VllmFrames::Failure(const absl::Status& status, bool)
   return response.SerializeAsString();
 }
 
-absl::Status VllmFrames::CheckSize(int64_t bytes, int64_t max_reply_bytes) const {
+bool VllmFrames::Fits(int64_t bytes, int64_t max_reply_bytes) const {
   // An id is a varint of at most 4 bytes; with log probabilities it comes twice beside a float.
   // A score counts for more than its message takes.
   const int64_t output = logprobs_ && num_top_ == 0 ? bytes / 8 * 12 : bytes;
-  if (output <= max_reply_bytes - kHeadBytes) return absl::OkStatus();
+  return output <= max_reply_bytes - kHeadBytes;
+}
+
+absl::Status VllmFrames::CheckSize(int64_t bytes, int64_t max_reply_bytes) const {
+  if (Fits(bytes, max_reply_bytes)) return absl::OkStatus();
   return ReplyTooLarge(max_reply_bytes, "set stream, or lower sampling_params.max_tokens");
 }
 

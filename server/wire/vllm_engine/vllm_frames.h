@@ -30,7 +30,11 @@ class VllmFrames final : public FrameFormat {
 
  private:
   void AddLogprobs(const OutputDelta& delta, ::vllm::grpc::engine::OutputLogProbs* out) const;
-  // Moves the output so far into `complete`; after chunks only if one message can hold it.
+  // Whether a message of at most `max_reply_bytes` holds an output of `bytes`.
+  bool Fits(int64_t bytes, int64_t max_reply_bytes) const;
+  // Adds to the output so far.
+  void Keep(const OutputDelta& delta);
+  // Moves the output so far into `complete`.
   void Complete(const char* reason, ::vllm::grpc::engine::GenerateComplete* complete);
 
   const uint32_t index_;
@@ -42,7 +46,8 @@ class VllmFrames final : public FrameFormat {
   // Reused by each chunk.
   ::vllm::grpc::engine::GenerateResponse chunk_;
   int64_t bytes_ = 0;  // of the output so far
-  // That output, with its log probabilities.
+  uint32_t completion_tokens_ = 0;
+  // That output, with its log probabilities; empty once chunks have more than one message can hold.
   ::vllm::grpc::engine::GenerateComplete so_far_;
 };
 
