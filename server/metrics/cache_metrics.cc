@@ -49,6 +49,9 @@ constexpr Fact kCounters[] = {
      [](Stats s) { return s.cache.host_tokens; }},
     {"vllm:prompt_tokens_cached_total", "Prompt tokens whose KV was found on either tier.",
      [](Stats s) { return s.cache.device_tokens + s.cache.host_tokens; }},
+    // Not the tokens that steps compute: vLLM counts a prompt whole, and once.
+    {"vllm:prompt_tokens_total", "Prompt tokens of admitted requests, cached ones included.",
+     [](Stats s) { return s.cache.queried_tokens; }},
     {kSource, kSourceHelp, [](Stats s) { return s.cache.computed_tokens; }, "source",
      "local_compute"},
     {kSource, kSourceHelp, [](Stats s) { return s.cache.device_tokens; }, "source",

@@ -64,7 +64,6 @@ constexpr Alias kAliases[] = {
     {"quire_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc"},
     {"quire_kv_cache_usage_ratio", "vllm:gpu_cache_usage_perc"},
     {"quire_kv_cache_info", "vllm:cache_config_info"},
-    {"quire_prompt_tokens_total", "vllm:prompt_tokens_total"},
     {"quire_generated_tokens_total", "vllm:generation_tokens_total"},
     {"quire_preemptions_total", "vllm:num_preemptions_total"},
     {"quire_guessed_tokens_total", "vllm:spec_decode_num_draft_tokens_total"},

@@ -231,6 +231,7 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
   ServerMetrics metrics("demo");
   EngineStats stats;
   stats.load.restoring = 2;
+  stats.prompt_tokens = 150;  // some of them once more after a preemption
   stats.cache = {.queried_tokens = 1000,
                  .device_tokens = 600,
                  .host_tokens = 300,
@@ -259,6 +260,8 @@ TEST(MetricsTest, TiersAndSessionsFollowTheEngine) {
         "vllm:prefix_cache_hits_total{model_name=\"demo\",engine=\"0\"} 600\n",
         "vllm:external_prefix_cache_queries_total{model_name=\"demo\",engine=\"0\"} 400\n",
         "vllm:external_prefix_cache_hits_total{model_name=\"demo\",engine=\"0\"} 300\n",
+        "vllm:prompt_tokens_total{model_name=\"demo\",engine=\"0\"} 1000\n",
+        "quire_prompt_tokens_total{model_name=\"demo\"} 150\n",
         "vllm:prompt_tokens_cached_total{model_name=\"demo\",engine=\"0\"} 900\n",
         "vllm:prompt_tokens_by_source_total{model_name=\"demo\",engine=\"0\",source=\"local_"
         "compute\"} 100\n",
