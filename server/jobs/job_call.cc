@@ -21,7 +21,7 @@ double SecondsSince(int64_t ns) { return static_cast<double>(SteadyNowNs() - ns)
 
 struct Method {
   const JobResources* resources;
-  std::string name;
+  std::string name;  // with its service: others have methods of the same names
   JobFunction function;
 
   void End(const absl::StatusOr<std::string>& answer, int64_t opened_ns, grpc::ByteBuffer* out,
@@ -44,9 +44,8 @@ absl::Status NeedJobs(const JobResources& resources) {
 
 RawService::Unary UnaryJobCall(const JobResources* resources, const char* path,
                                JobFunction function) {
-  const std::string full(path);
   const auto method = std::make_shared<const Method>(
-      Method{resources, full.substr(full.rfind('/') + 1), std::move(function)});
+      Method{resources, std::string(path).substr(1), std::move(function)});
   return [method](const IncomingCall& incoming, const grpc::ByteBuffer* in,
                   grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
     const JobResources& resources = *method->resources;

@@ -22,7 +22,7 @@ class ResultsCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                           public JobWatcher {
  public:
   ResultsCall(const JobResources* resources, const IncomingCall& call)
-      : JobStream(resources, call, "Results") {}
+      : JobStream(resources, call, "quire.v1.Jobs/Results") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     if (!Begin()) return;

@@ -31,7 +31,7 @@ std::string MakeJobId() {
 class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public JobStream {
  public:
   UploadCall(const JobResources* resources, const IncomingCall& call, grpc::ByteBuffer* response)
-      : JobStream(resources, call, "Create"), response_(response) {}
+      : JobStream(resources, call, "quire.v1.Jobs/Create"), response_(response) {}
 
   void Start() {
     if (!Begin()) return;

@@ -39,7 +39,9 @@ class FlushReactor final : public grpc::ServerUnaryReactor, public SessionStream
  public:
   FlushReactor(SessionResources* resources, const IncomingCall& call,
                const CacheFlushProtocol* protocol, grpc::ByteBuffer* response)
-      : SessionStream(resources, call, "FlushCache"), protocol_(protocol), response_(response) {}
+      : SessionStream(resources, call, protocol->method),
+        protocol_(protocol),
+        response_(response) {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     Begin();

@@ -20,6 +20,7 @@ struct CacheFlushRequest {
 
 // Both functions are called by any thread, and by several at once.
 struct CacheFlushProtocol {
+  const char* method;  // in metrics; a literal
   // A status is the call's end, as it is.
   std::function<absl::StatusOr<CacheFlushRequest>(const Caller&, const grpc::ByteBuffer&)> read;
   // The bytes of the answer. `flushed`: all that became free during the call, and what stays at its

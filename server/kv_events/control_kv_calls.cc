@@ -80,11 +80,12 @@ void AddKvCalls(RawService* service, SessionResources* resources) {
       KvEventsCall(resources, {.method = "SubscribeKvEvents",
                                .read = ReadStart,
                                .write = [](const KvEventBatch& batch) { return Encode(batch); }}));
-  service->Add(
-      "/quire.v1.Control/FlushCache",
-      CacheFlushCall(resources, {.read = ReadFlush, .write = [](const FlushedCache& flushed) {
-                                   return Encode(flushed);
-                                 }}));
+  service->Add("/quire.v1.Control/FlushCache",
+               CacheFlushCall(resources, {.method = "FlushCache",
+                                          .read = ReadFlush,
+                                          .write = [](const FlushedCache& flushed) {
+                                            return Encode(flushed);
+                                          }}));
 }
 
 }  // namespace quire

@@ -265,13 +265,14 @@ struct ServerMetrics::State : MetricRegistry {
   Family<Histogram>& handling =
       Histograms("quire_grpc_server_handling_seconds", "Duration of ended calls, by method.");
   Gauge& SessionStreams(const std::string& method) {
-    if (method == "Watch") return watches;
-    if (method == "Trace") return traces;
-    if (method == "GetTokenizer") return tokenizer_calls;
-    if (method == "FlushCache") return flush_calls;
-    if (method == "Export") return exports;
-    if (method == "Import") return imports;
-    return kv_subscribers;  // each protocol has its own name for the call
+    const std::string_view name = std::string_view(method).substr(method.rfind('/') + 1);
+    if (name == "Watch") return watches;
+    if (name == "Trace") return traces;
+    if (name == "GetTokenizer") return tokenizer_calls;
+    if (name == "FlushCache") return flush_calls;
+    if (name == "Export") return exports;
+    if (name == "Import") return imports;
+    return kv_subscribers;
   }
   Counter& Rejections(int grpc_code) {
     Counter*& counter = rejected_by_code[grpc_code];

@@ -45,7 +45,7 @@ class ServerMetrics {
   void StreamOpened();
   void StreamClosed();
   // A long call began or ended: "Watch", "Export", "Import", "Trace", "GetTokenizer", "FlushCache",
-  // or, by any other name, a subscription to KV events.
+  // or, by any other name, a subscription to KV events; with or without a service's name before it.
   void SessionStreamOpened(const std::string& method);
   void SessionStreamClosed(const std::string& method);
   // A stream's buffer filled because its reader is slow: the request was paused, or the stream

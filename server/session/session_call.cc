@@ -26,7 +26,7 @@ class SessionReactor final : public grpc::ServerUnaryReactor {
 
 struct Method {
   const SessionResources* resources;
-  std::string name;
+  std::string name;  // with its service: others have methods of the same names
   std::string field;
   SessionDecoder decode;
 };
@@ -70,9 +70,8 @@ class PendingAnswer {
 
 RawService::Unary SessionCall(const SessionResources* resources, const char* path,
                               const char* field, SessionDecoder decode) {
-  const std::string full(path);
   const auto method = std::make_shared<const Method>(
-      Method{resources, full.substr(full.rfind('/') + 1), field, std::move(decode)});
+      Method{resources, std::string(path).substr(1), field, std::move(decode)});
   return [method](const IncomingCall& incoming, const grpc::ByteBuffer* in,
                   grpc::ByteBuffer* out) -> grpc::ServerUnaryReactor* {
     const SessionResources& resources = *method->resources;

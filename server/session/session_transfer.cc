@@ -75,7 +75,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                          public SessionWatcher {
  public:
   ExportCall(SessionResources* resources, const IncomingCall& call)
-      : Transfer(resources, call, "Export") {}
+      : Transfer(resources, call, "quire.v1.Sessions/Export") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::ExportSessionRequest request;
@@ -184,7 +184,7 @@ class ExportCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Transfer {
  public:
   ImportCall(SessionResources* resources, const IncomingCall& call, grpc::ByteBuffer* response)
-      : Transfer(resources, call, "Import"),
+      : Transfer(resources, call, "quire.v1.Sessions/Import"),
         response_(response),
         reader_(FileLimits(resources->model)) {}
 

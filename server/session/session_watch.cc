@@ -21,7 +21,7 @@ class WatchCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                         public SessionWatcher {
  public:
   WatchCall(SessionResources* resources, const IncomingCall& call)
-      : SessionStream(resources, call, "Watch") {}
+      : SessionStream(resources, call, "quire.v1.Sessions/Watch") {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     v1::WatchSessionRequest request;

@@ -28,7 +28,8 @@ class TokenizerCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  public:
   TokenizerCall(SessionResources* resources, const IncomingCall& call,
                 std::shared_ptr<SharedTokenizerBundle> shared)
-      : SessionStream(resources, call, "GetTokenizer"), shared_(std::move(shared)) {}
+      : SessionStream(resources, call, "vllm.grpc.engine.VllmEngine/GetTokenizer"),
+        shared_(std::move(shared)) {}
 
   void Start(const grpc::ByteBuffer& bytes) {
     wire::GetTokenizerRequest request;
@@ -173,7 +174,9 @@ std::string Flushed(const FlushedCache& flushed) {
 }  // namespace
 
 RawService::Unary FlushCacheCall(SessionResources* resources) {
-  return CacheFlushCall(resources, {.read = ReadFlush, .write = Flushed});
+  return CacheFlushCall(
+      resources,
+      {.method = "vllm.grpc.engine.VllmEngine/FlushCache", .read = ReadFlush, .write = Flushed});
 }
 
 RawService::ServerStreaming GetTokenizerCall(SessionResources* resources,
@@ -187,11 +190,11 @@ RawService::ServerStreaming GetTokenizerCall(SessionResources* resources,
 }
 
 RawService::ServerStreaming SubscribeKvEventsCall(SessionResources* resources) {
-  return KvEventsCall(
-      resources,
-      {.method = "SubscribeKvEvents", .read = ReadStart, .write = [](const KvEventBatch& batch) {
-         return ToWire(batch).SerializeAsString();
-       }});
+  return KvEventsCall(resources, {.method = "vllm.grpc.engine.VllmEngine/SubscribeKvEvents",
+                                  .read = ReadStart,
+                                  .write = [](const KvEventBatch& batch) {
+                                    return ToWire(batch).SerializeAsString();
+                                  }});
 }
 
 }  // namespace quire

@@ -110,6 +110,27 @@ TEST(JobsServiceTest, EachLineHasItsResultOnce) {
   server.ExpectNothingLeft();
 }
 
+// The Sessions service has methods of the same names.
+TEST(JobsServiceTest, CallsAreCountedUnderTheirWholeNames) {
+  Folder folder;
+  TestServer server({.job_disk = folder.disk});
+  const Client client{server.jobs()};
+  v1::Job job;
+  ASSERT_TRUE(client.Create("a", Lines(1, 2), &job).ok());
+  ASSERT_TRUE(client.Get("a", &job).ok());
+  grpc::ClientContext context;
+  v1::Session session;
+  v1::GetSessionRequest request;
+  request.set_session_id("none");
+  EXPECT_EQ(server.sessions().Get(&context, request, &session).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  for (const char* labels :
+       {"code=\"OK\",method=\"quire.v1.Jobs/Create\"", "code=\"OK\",method=\"quire.v1.Jobs/Get\"",
+        "code=\"NOT_FOUND\",method=\"quire.v1.Sessions/Get\""}) {
+    EXPECT_THAT(server.Metrics(), HasSubstr(std::string(labels) + "} 1\n"));
+  }
+}
+
 TEST(JobsServiceTest, AnotherTenantsJobIsNotFound) {
   Folder folder;
   TestServer server({.front = {.door = TenantInMetadata()}, .job_disk = folder.disk});

@@ -455,6 +455,30 @@ TEST_F(VllmEngineTest, TellsSubscribersWhichBlocksHaveKv) {
   events->Finish();
 }
 
+// Other protocols have methods of the same names.
+TEST_F(VllmEngineTest, CallsAreCountedUnderTheirWholeNames) {
+  Serve();
+  grpc::ClientContext c1, c2, c3, c4;
+  smg::FlushCacheResponse flushed;
+  EXPECT_TRUE(stub_->FlushCache(&c1, smg::FlushCacheRequest(), &flushed).ok());
+  v1::FlushCacheResponse own;
+  EXPECT_TRUE(server_->control().FlushCache(&c2, v1::FlushCacheRequest(), &own).ok());
+  EXPECT_FALSE(stub_->GetTokenizer(&c3, smg::GetTokenizerRequest())->Finish().ok());
+  smg::SubscribeKvEventsRequest stale;
+  stale.set_start_sequence_number(5);
+  EXPECT_FALSE(stub_->SubscribeKvEvents(&c4, stale)->Finish().ok());
+  for (const char* method : {"FlushCache", "vllm.grpc.engine.VllmEngine/FlushCache",
+                             "vllm.grpc.engine.VllmEngine/GetTokenizer",
+                             "vllm.grpc.engine.VllmEngine/SubscribeKvEvents"}) {
+    EXPECT_TRUE(TestServer::Eventually([&] {
+      return server_->Metrics().find("handling_seconds_count{model_name=\"test-model\",method=\"" +
+                                     std::string(method) + "\"} 1\n") != std::string::npos;
+    })) << method;
+  }
+  EXPECT_THAT(server_->Metrics(), HasSubstr("quire_field_calls{model_name=\"test-model\","
+                                            "method=\"FlushCache\"} 0\n"));
+}
+
 TEST_F(VllmEngineTest, FlushWaitsForRunningRequestsAsLongAsItIsTold) {
   Serve();
   server_->gate().Allow(3);
