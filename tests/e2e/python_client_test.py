@@ -154,6 +154,12 @@ class ClientTest(ServedTest):
         self.client.generate_text("hi", stop="END")
         self.assertEqual(list(self.inference.request.stop.stop), ["END"])
 
+    def test_one_choice_is_not_its_letters(self):
+        self.client.generate_text("hi", choice="sunny")
+        self.assertEqual(
+            list(self.inference.request.structured_output.choice.texts), ["sunny"]
+        )
+
     def test_a_misspelt_option_is_refused_by_the_client(self):
         with self.assertRaises(TypeError):
             self.client.generate("hi", max_token=3)

@@ -154,7 +154,8 @@ def _set_structure(request: inference_pb2.GenerateRequest, options: Options) -> 
     if len(given) > 1:
         raise TypeError(f"{given[0]} and {given[1]} exclude each other; give one")
     if "choice" in given:
-        request.structured_output.choice.texts.extend(options.choice)
+        choice = [options.choice] if isinstance(options.choice, str) else options.choice
+        request.structured_output.choice.texts.extend(choice)
     elif "json_schema" in given and not isinstance(options.json_schema, str):
         request.structured_output.json_schema = json.dumps(options.json_schema)
     elif given:

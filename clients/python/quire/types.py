@@ -80,7 +80,7 @@ class Options:
     regex: Optional[str] = None
     grammar: Optional[str] = None
     lark: Optional[str] = None
-    choice: Sequence[str] = ()
+    choice: Union[str, Sequence[str]] = ()
 
     text: Optional[bool] = None
     token_ids: Optional[bool] = None
