@@ -675,6 +675,20 @@ TEST_F(CliTest, StatsGoToStderr) {
   EXPECT_THAT(err_, HasSubstr("tokens per second:   4.0\n"));
 }
 
+TEST_F(CliTest, TextBehindACallBeginsALine) {
+  AddText("Let me see.", 1);
+  for (const char* arguments : {"{\"a\": ", "1}"}) {
+    v1::TokenDelta* tokens = inference_.frames.emplace_back().mutable_tokens();
+    v1::ToolCallDelta* call = tokens->add_tool_calls();
+    if (*arguments == '{') call->set_name("look");
+    call->set_arguments(arguments);
+  }
+  for (const char* text : {"So", " it is."}) AddText(text, 2);
+  AddFinished();
+  EXPECT_EQ(Run({"generate", "hi"}), 0);
+  EXPECT_EQ(out_, "Let me see.\nlook {\"a\": 1}\nSo it is.\n");
+}
+
 TEST_F(CliTest, NoStreamUsesTheUnaryCall) {
   EXPECT_EQ(Run({"generate", "go", "--no-stream"}), 0);
   EXPECT_EQ(out_, "whole answer\n");

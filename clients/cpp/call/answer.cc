@@ -128,10 +128,12 @@ class FramePrinter {
     }
     const bool answers = !message.text().empty() || !message.tool_calls().empty();
     if (answers && std::exchange(reasons_, false)) PrintText(open_line_ ? "\n---\n" : "---\n");
+    if (!message.text().empty() && std::exchange(calls_, false) && open_line_) PrintText("\n");
     PrintText(message.text());
     for (const v1::ToolCallDelta& call : message.tool_calls()) {
       if (call.has_name()) PrintText((open_line_ ? "\n" : "") + call.name() + " ");
       PrintText(call.arguments());
+      calls_ = true;
     }
   }
   void PrintText(const std::string& text) {
@@ -153,6 +155,7 @@ class FramePrinter {
   const bool reasoning_;
   std::ostream& out_;
   bool reasons_ = false;  // reasoning was printed, and nothing after it
+  bool calls_ = false;    // likewise a call
   bool open_line_ = false;
   std::map<uint32_t, Kept> kept_;  // by index
   uint32_t printed_ = 0;           // answers
