@@ -19,6 +19,7 @@ constexpr int64_t kHeadBytes = 4 << 10;
 
 void VllmFrames::Take(const wire::GenerateRequest& request) {
   streaming_ = request.stream();
+  is_text_ = request.input_case() == wire::GenerateRequest::kText;
   logprobs_ = request.sampling_params().has_logprobs();
   num_top_ = request.sampling_params().logprobs();
 }
@@ -89,10 +90,10 @@ std::optional<std::string> VllmFrames::End(const EndFrame& end) {
 
 // Those that the engine refuses once it knows the prompt's length.
 absl::Status VllmFrames::Named(const absl::Status& status) const {
-  static constexpr FieldName kNames[] = {{"prompt", "tokenized.input_ids"},
-                                         {"stop.max_tokens", "sampling_params.max_tokens"},
-                                         {"stop.min_tokens", "sampling_params.min_tokens"}};
-  return WithFieldNames(status, kNames);
+  const FieldName names[] = {{"prompt", is_text_ ? "text" : "tokenized.input_ids"},
+                             {"stop.max_tokens", "sampling_params.max_tokens"},
+                             {"stop.min_tokens", "sampling_params.min_tokens"}};
+  return WithFieldNames(status, names);
 }
 
 std::optional<std::string> VllmFrames::Failure(const absl::Status& status, bool) {

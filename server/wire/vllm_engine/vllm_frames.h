@@ -45,7 +45,8 @@ class VllmFrames final : public FrameFormat {
   uint32_t prompt_tokens_ = 0;
   // Reused by each chunk.
   ::vllm::grpc::engine::GenerateResponse chunk_;
-  int64_t bytes_ = 0;  // of the output so far
+  bool is_text_ = false;  // the prompt
+  int64_t bytes_ = 0;     // of the output so far
   uint32_t completion_tokens_ = 0;
   // That output, with its log probabilities; empty once chunks have more than one message can hold.
   ::vllm::grpc::engine::GenerateComplete so_far_;

@@ -237,6 +237,8 @@ TEST_F(VllmEngineTest, RefusesByNameWhatItCannotHonour) {
       {"sampling_params.max_tokens: ", sampling([](Params p) { p->set_max_tokens(5000); })},
       {"tokenized.input_ids: ",
        [](wire::GenerateRequest* r) { *r = Ask(std::string(3000, 'p'), 5); }},
+      {"text: has 3001 tokens",
+       [](wire::GenerateRequest* r) { r->set_text(std::string(3000, 'p')); }},
       {"request_id: ", [](wire::GenerateRequest* r) { r->set_request_id("a b"); }},
       {"field number 100: ",
        [](wire::GenerateRequest* r) {
