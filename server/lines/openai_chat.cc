@@ -155,7 +155,8 @@ absl::Status ReadMessage(const OpenAiMember& message, v1::ChatMessage* out) {
     } else if (part.key == "tool_calls") {
       ASSIGN_OR_RETURN(const std::string calls, CallsOf(member));
       members.Add(part.key, calls);
-    } else if (part.key == "name" || part.key == "tool_call_id") {
+    } else if (part.key == "name" || part.key == "tool_call_id" ||
+               part.key == "reasoning_content") {
       RETURN_IF_ERROR(ReadText(member).status());
       members.Add(part.key, part.text);
     } else {

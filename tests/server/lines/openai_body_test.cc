@@ -10,6 +10,7 @@
 
 #include "server/call/status_codec.h"
 #include "server/lines/json_parts.h"
+#include "server/lines/openai_answer.h"
 #include "server/lines/request_line.h"
 
 namespace quire {
@@ -186,6 +187,30 @@ void ExpectFault(const std::string& text, const std::string& field, const std::s
   EXPECT_EQ(FieldOf(status), field) << text;
   EXPECT_THAT(std::string(status.message()), HasSubstr(words)) << text;
   EXPECT_TRUE(line.openai.has_value()) << text;
+}
+
+TEST(OpenAiBodyTest, AnAnswersMessageCanBeSentBack) {
+  v1::GenerateResult result;
+  result.set_reasoning("Hm.");
+  v1::ToolCallDelta* const call = result.add_tool_calls();
+  call->set_id("abc");
+  call->set_name("f");
+  call->set_arguments("{\"a\": 1}");
+  result.mutable_finished()->set_reason(v1::FINISH_REASON_TOOL_CALLS);
+  const std::string id = "request-1";
+  const auto answer = WriteOpenAiAnswer({1, id, OpenAiCall::kChat}, result, nullptr, 1 << 20);
+  const auto json = nlohmann::json::parse(answer.value_or("null"));
+  const auto message = json[nlohmann::json::json_pointer("/response/body/choices/0/message")];
+  const auto body = nlohmann::json{{"messages", nlohmann::json::array({message})}};
+  RequestLine line;
+  const absl::Status status = ReadRequestLine(ChatLine(body.dump()), &line);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(nlohmann::json::parse(line.request.chat().messages(0).members()),
+            nlohmann::json::parse(R"({"content": null, "reasoning_content": "Hm.", "tool_calls":
+                [{"id": "abc", "type": "function",
+                  "function": {"name": "f", "arguments": {"a": 1}}}]})"));
+  ExpectFault(ChatLine(R"({"messages": [{"role": "assistant", "reasoning_content": 1}]})"),
+              "messages[0].reasoning_content", "text");
 }
 
 TEST(OpenAiBodyTest, AMemberWithoutANameIsNamedToo) {
