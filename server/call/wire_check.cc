@@ -118,6 +118,9 @@ absl::Status ExplainMalformed(std::string_view bytes, const Descriptor& type) {
 }
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  // The library calls the method of a call that was cancelled, or whose deadline passed, before its
+  // message was there: without a buffer, where an empty message has an empty one.
+  if (!bytes.Valid()) return absl::CancelledError("the call ended before its message was there");
   // The reader takes its own reference to the slices; the interface is not const-correct.
   grpc::ByteBuffer copy = bytes;
   grpc::ProtoBufferReader reader(&copy);

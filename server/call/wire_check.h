@@ -19,7 +19,7 @@ class ByteBuffer;
 namespace quire {
 
 // Parses `bytes`. INVALID_ARGUMENT (BadRequest) names the field that is not valid UTF-8, or where
-// the message breaks.
+// the message breaks. CANCELLED: the call's message never came.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 // The first fault of bytes that do not parse as `type`.

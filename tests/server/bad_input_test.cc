@@ -371,6 +371,47 @@ TEST(MalformedTest, NamesTheFieldThatBreaks) {
   Server().ExpectNothingLeft();
 }
 
+// Sends no message at all, which no stub of a method can.
+grpc::Status CallWithoutMessage(TestServer& server, const std::string& method) {
+  grpc::GenericStub stub(server.channel());
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  grpc::Status status;
+  const auto call = stub.PrepareCall(&context, method, &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(&context);
+  queue.Next(&tag, &ok);
+  call->WritesDone(&context);
+  queue.Next(&tag, &ok);
+  call->Finish(&status, &context);
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+// The server does not take it for an empty one. A call that was cancelled, or whose deadline
+// passed, before its message was there comes the same way.
+TEST(MalformedTest, AMessageThatNeverCameIsNoMessage) {
+  for (const char* method :
+       {"/quire.v1.Inference/Tokenize", "/quire.v1.Inference/Generate",
+        "/quire.v1.Inference/GenerateUnary", "/quire.v1.Inference/GenerateBatch",
+        "/quire.v1.Control/GetLoad", "/quire.v1.Control/GetMemory", "/quire.v1.Sessions/List",
+        "/quire.v1.Sessions/Watch", "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch"}) {
+    const grpc::Status status = CallWithoutMessage(Server(), method);
+    EXPECT_EQ(status.error_code(), Code::CANCELLED) << method << ": " << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("before its message was there")) << method;
+  }
+  Server().ExpectNothingLeft();
+}
+
+TEST(MalformedTest, AnEmptyMessageIsOne) {
+  EXPECT_TRUE(CallRaw(Server(), "/quire.v1.Control/GetLoad", "").ok());
+  EXPECT_TRUE(CallRaw(Server(), "/quire.v1.Sessions/List", "").ok());
+  EXPECT_EQ(ViolatedField(CallRaw(Server(), "/quire.v1.Inference/Tokenize", "")), "input");
+  EXPECT_EQ(ViolatedField(CallRaw(Server(), "/quire.v1.Inference/GenerateUnary", "")), "prompt");
+}
+
 TEST(MalformedTest, EveryTruncationOfAMessageIsAnswered) {
   v1::GenerateRequest request = AskFor(4);
   request.set_request_id("truncated");

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/server/h2_client.h"
 #include "tests/server/test_server.h"
 
 namespace quire {
@@ -72,6 +73,16 @@ TEST(TextJobTest, EndsWithTheDeadlineOfItsCall) {
   EXPECT_EQ(status.error_code(), Code::DEADLINE_EXCEEDED);
   // The one thread for text is free again.
   EXPECT_TRUE(Tokenize(server, "hi").ok());
+  EXPECT_EQ(Ended(server, "INVALID_ARGUMENT"), 0);
+}
+
+// As the one above, on a machine where the deadline passes before the text has come.
+TEST(TextJobTest, ACallThatEndsBeforeItsTextHasNone) {
+  TestServer server(Quadratic());
+  H2Client client(server.front().port());
+  client.AddReset(client.AddHeaders("/quire.v1.Inference/Tokenize"));
+  ASSERT_TRUE(client.Send(false));
+  EXPECT_TRUE(TestServer::Eventually([&] { return Ended(server, "CANCELLED") == 1; }));
   EXPECT_EQ(Ended(server, "INVALID_ARGUMENT"), 0);
 }
 
