@@ -229,7 +229,7 @@ void GenerationStream::WriteDone(bool ok) {
   }
   // Waits until most of it is read: each pause makes the engine compute the known tokens again.
   if (paused_ && pending_.bytes() <= resources_->calls.options.stream_buffer_bytes / streams_ / 8) {
-    paused_ = false;
+    paused_.reset();
     resources_->engine.SetPaused(id_, false);
   }
   Pump(std::move(lock));
@@ -383,10 +383,10 @@ void GenerationStream::Flush() {
   const int64_t unsent = pending_.bytes() + in_flight_bytes_;
   if (overrun_.load(std::memory_order_relaxed)) {
     Shed();
-  } else if (shape_ == Shape::kStream && writing_ && unsent > bound) {
+  } else if (paused_ && unsent > *paused_ + bound / 2) {
     Shed();
   } else if (shape_ == Shape::kStream && writing_ && unsent > bound / 2 && !paused_) {
-    paused_ = true;
+    paused_ = unsent;
     resources_->calls.metrics.StreamPaused();
     resources_->engine.SetPaused(id_, true);
   } else if (shape_ != Shape::kStream) {

@@ -5,7 +5,9 @@
 // thread per stream); the transport reports finished writes, cancellation and its own end; the
 // stall watch and Control.Abort end the call from outside. Unsent output is one growing delta:
 // while a write is in flight new tokens join it, so that a slow reader gets fewer, larger frames,
-// until the bytes pass a bound and the stream is shed.
+// until the bytes pass half of a bound, which pauses the request. If they grow by the other half
+// all the same, the stream is shed. A late shard may bring any amount at once, which is no fault of
+// the reader's: it pauses the request too.
 //
 // Owned by shared_ptr, because its users end in any order: the transport's call, the engine (from
 // Submit to its last event, through `until_finish_`), and the thread that works on it right now.
@@ -165,12 +167,12 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   int64_t predicted_ttft_ns_ = 0;
   bool accepted_sent_ = false;
   std::optional<FinishEvent> finish_;
-  bool saving_ = false;    // the session directory does not have the turn yet: no end is sent
-  absl::Status end_;       // not OK: end with this as soon as possible, dropping unsent output
-  bool shed_ = false;      // the end may overtake a stuck write
-  bool paused_ = false;    // unsent output passed half its bound: the engine holds the request
-  bool writing_ = false;   // from the decision to write until WriteDone
-  bool starting_ = false;  // a thread is inside a write call of the outlet
+  bool saving_ = false;  // the session directory does not have the turn yet: no end is sent
+  absl::Status end_;     // not OK: end with this as soon as possible, dropping unsent output
+  bool shed_ = false;    // the end may overtake a stuck write
+  std::optional<int64_t> paused_;  // the engine holds the request since its unsent bytes were these
+  bool writing_ = false;           // from the decision to write until WriteDone
+  bool starting_ = false;          // a thread is inside a write call of the outlet
   int64_t in_flight_bytes_ = 0;
   bool ended_ = false;         // WriteEnd or Fail was decided
   int64_t busy_since_ns_ = 0;  // when the write in flight, or the end, was decided

@@ -136,7 +136,7 @@ std::unique_ptr<H2Client> FillSocket(TestServer& server) {
 TestServerOptions EightLongAnswers() {
   TestServerOptions options = LongAnswers();
   options.num_blocks = 8 * 4097;
-  options.front.stream_buffer_bytes = 16 << 10;
+  options.front.stream_buffer_bytes = 64 << 10;
   return options;
 }
 
@@ -183,7 +183,7 @@ TEST(SlowReaderTest, AThousandReadersThatNeverReadDelayNoOther) {
   options.num_blocks = 16385;
   options.max_num_seqs = 256;
   options.front.stream_buffer_bytes = 16 << 10;
-  options.front.slow_reader_timeout_seconds = 0.5;
+  options.front.slow_reader_timeout_seconds = 5;  // the streams that do read may be slow too
   TestServer server(options);
   ASSERT_TRUE(Stream(server.inference(), AskFor(100)).status.ok());
   const int64_t before = ResidentBytes();
@@ -196,7 +196,8 @@ TEST(SlowReaderTest, AThousandReadersThatNeverReadDelayNoOther) {
     }
     ASSERT_TRUE(readers.back()->Send(false));
   }
-  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() > 500; }));
+  // Those without a window never end by themselves.
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() >= 500; }));
   int64_t peak = 0;
   for (int i = 0; i < 20; ++i) {
     const StreamedOutput out = Stream(server.inference(), AskFor(200));

@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -75,16 +77,19 @@ class LineOutlet : public StreamOutlet {
     return joined;
   }
 
+ protected:
+  void Add(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(line);
+  }
+
  private:
   static std::string Line(std::string line, const OutputDelta& delta) {
     for (const uint32_t id : delta.token_ids) line += " " + std::to_string(id);
     return line;
   }
   void Write(const std::string& line) {
-    {
-      const std::lock_guard lock(mutex_);
-      lines_.push_back(line);
-    }
+    Add(line);
     stream->WriteDone(true);
   }
   void End(const std::string& line) {
@@ -98,6 +103,25 @@ class LineOutlet : public StreamOutlet {
   std::condition_variable changed_;
   std::vector<std::string> lines_;
   bool ended_ = false;
+};
+
+// Holds up the thread of its shard.
+class LateOutlet final : public LineOutlet {
+ public:
+  std::latch begun{1};
+  std::latch may_go_on{1};
+
+  void WriteTokens(const OutputDelta& delta, const OutputOptions& output) override {
+    begun.count_down();
+    may_go_on.wait();
+    LineOutlet::WriteTokens(delta, output);
+  }
+};
+
+// Of a reader that does not read: its first write is done when the test says so.
+class UnreadOutlet final : public LineOutlet {
+ public:
+  void WriteAccepted(const AcceptedFrame&) override { Add("accepted"); }
 };
 
 // An engine that continues n tokens by n, n + 1, n + 2, ..., and all that a stream needs.
@@ -136,21 +160,46 @@ class StreamOutletTest : public testing::Test {
                                          .guides = guides_});
   }
 
-  std::vector<std::string> Run(std::unique_ptr<Request> request,
-                               GenerationStream::Shape shape = GenerationStream::Shape::kStream,
-                               int64_t max_bytes = 1 << 20) {
-    LineOutlet outlet;
+  std::shared_ptr<GenerationStream> Begin(
+      LineOutlet& outlet, std::unique_ptr<Request> request,
+      GenerationStream::Shape shape = GenerationStream::Shape::kStream) {
     const auto stream = std::make_shared<GenerationStream>(&*resources_, &outlet, shape,
                                                            GenerationStream::Origin{LocalAdmin()});
     outlet.stream = stream.get();
-    outlet.max_bytes = max_bytes;
     EXPECT_TRUE(stream->Claim("").ok());
     std::vector<std::unique_ptr<Request>> requests;
     requests.push_back(std::move(request));
     SubmitToEngine(&*resources_, {stream}, std::move(requests), {.text = false});
+    return stream;
+  }
+  std::vector<std::string> Run(std::unique_ptr<Request> request,
+                               GenerationStream::Shape shape = GenerationStream::Shape::kStream,
+                               int64_t max_bytes = 1 << 20) {
+    LineOutlet outlet;
+    outlet.max_bytes = max_bytes;
+    const auto stream = Begin(outlet, std::move(request), shape);
     const std::vector<std::string> lines = outlet.Lines();
     stream->Closed();
     return lines;
+  }
+  // A stream of `tokens` tokens from 3 on, without a reader. Its shard brings all of them at once.
+  std::shared_ptr<GenerationStream> BeginLate(UnreadOutlet& outlet, int tokens) {
+    LateOutlet late;
+    const auto other = Begin(late, Ask(3, 1));
+    late.begun.wait();
+    const auto stream = Begin(outlet, Ask(3, tokens));
+    while (!engine_->Idle()) std::this_thread::yield();
+    late.may_go_on.count_down();
+    late.Lines();
+    other->Closed();
+    Run(Ask(3, 1));  // the shard takes it behind all of them
+    return stream;
+  }
+  // Of a counter of slow readers.
+  int Count(const std::string& counter) {
+    const std::string page = metrics_.Serialize(engine_->Stats());
+    const std::string series = "\nquire_slow_reader_" + counter + "_total{model_name=\"test\"} ";
+    return std::stoi(page.substr(page.find(series) + series.size()));
   }
   static std::unique_ptr<Request> Ask(int prompt_tokens, int max_tokens) {
     auto request = std::make_unique<Request>();
@@ -182,7 +231,7 @@ class StreamOutletTest : public testing::Test {
   ServerMetrics metrics_{"test"};
   ConnectionTable connections_{{}};
   TextPool text_pool_{1, 8, 1 << 20};
-  const FrontOptions options_;
+  FrontOptions options_;
   DrainState drain_;
   const OpenDoor door_{true};
   CallResources calls_{.options = options_,
@@ -194,6 +243,7 @@ class StreamOutletTest : public testing::Test {
   StreamTable table_{8};
   StallWatch stalls_{60'000'000'000};
   GuideMaker guides_{&model_, &metrics_.guides(), nullptr};
+  std::shared_ptr<GenerationStream> late_;  // outlives the shard's use of it
   Sink sink_;
   std::unique_ptr<Engine> engine_;
 };
@@ -216,6 +266,36 @@ TEST_F(StreamOutletTest, CarriesTurnsAndTheirRefusals) {
 TEST_F(StreamOutletTest, EndsAReplyThatItsOutletCannotHold) {
   EXPECT_THAT(Run(Ask(3, 30), GenerationStream::Shape::kUnary, /*max_bytes=*/8),
               ElementsAre("failed too long a line"));
+}
+
+// Its shard was late, not its reader: 30 tokens of 4 bytes come at once.
+TEST_F(StreamOutletTest, ALeapOverTheBoundOfUnsentOutputPausesTheStream) {
+  options_.stream_buffer_bytes = 64;
+  UnreadOutlet outlet;
+  late_ = BeginLate(outlet, 30);
+  EXPECT_EQ(Count("paused"), 1);
+  EXPECT_EQ(Count("shed"), 0);
+  late_->WriteDone(true);
+  std::string tokens = "tokens";
+  for (int token = 3; token < 33; ++token) tokens += " " + std::to_string(token);
+  EXPECT_THAT(outlet.Lines(), ElementsAre("accepted", tokens, "end MAX_TOKENS at 0"));
+  late_->Closed();
+}
+
+TEST_F(StreamOutletTest, APausedStreamThatGrowsByHalfOfTheBoundIsShed) {
+  options_.stream_buffer_bytes = 64;
+  UnreadOutlet outlet;
+  late_ = BeginLate(outlet, 30);
+  const std::vector<TokenEvent> more(8, {.id = late_->id(), .cookie = late_.get()});
+  sink_.OnStep(more, {});
+  Run(Ask(3, 1));
+  EXPECT_EQ(Count("shed"), 0);
+  sink_.OnStep({more.data(), 1}, {});
+  Run(Ask(3, 1));
+  EXPECT_EQ(Count("shed"), 1);
+  late_->WriteDone(true);
+  EXPECT_THAT(outlet.Lines(), ElementsAre("accepted", HasSubstr("failed")));
+  late_->Closed();
 }
 
 }  // namespace
