@@ -128,7 +128,7 @@ TEST_F(CopyProcesses, AWorkerThatDiesInMidCopyLosesNoPage) {
 }
 
 TEST_F(CopyProcesses, AWorkerThatHangsInACopyIsReplaced) {
-  Start("hangs-in-store-2", /*timeout_seconds=*/0.2);
+  Start("hangs-in-store-2", /*timeout_seconds=*/2);
   LoseTheSecondStore("has finished no store for");
 }
 
@@ -157,7 +157,7 @@ TEST_F(CopyProcesses, NoWorkerWritesToThePagesAfterRecover) {
 // copied once more: the next worker could stand still just so.
 TEST(EngineOverCopyProcesses, ATurnWhoseRestoreHangsIsRecomputed) {
   const auto arena = std::make_shared<HostArena>(*HostArena::Create());
-  auto supervisor = StartWorkers("hangs-in-load", /*timeout_seconds=*/0.2, arena);
+  auto supervisor = StartWorkers("hangs-in-load", /*timeout_seconds=*/2, arena);
   ASSERT_NE(supervisor, nullptr);
   const Supervisor& workers = *supervisor;
   SchedulerConfig config{.num_blocks = kNumBlocks,

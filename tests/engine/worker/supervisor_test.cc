@@ -7,9 +7,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -194,7 +196,7 @@ TEST(SupervisorTest, ARankThatHoldsUpTheStartIsNamedWithItsPhase) {
 
 TEST(SupervisorTest, AStoppedRankThatHoldsUpTheStartIsNamed) {
   SupervisorOptions options = Options();
-  options.step_timeout_seconds = 0.3;
+  options.step_timeout_seconds = 2;
   const auto supervisor = Describe("rank-1-hangs-describing", 2, options);
   while (Workers().size() < 2) usleep(1000);
   for (const pid_t pid : Workers()) kill(pid, SIGSTOP);
@@ -260,6 +262,7 @@ class EngineOverProcesses : public ::testing::Test, public OutputSink {
                                        this, /*graph_sizes=*/std::vector<int32_t>());
   }
   void TearDown() override {
+    Release();
     engine_.reset();
     EXPECT_TRUE(Workers().empty());
   }
@@ -274,12 +277,27 @@ class EngineOverProcesses : public ::testing::Test, public OutputSink {
   void OnTurnStarts(std::span<const TurnStart>) override {}
   void OnReadings(std::span<const ReadingEvent>, std::span<const uint32_t>) override {}
   void OnStep(std::span<const TokenEvent> tokens, std::span<const FinishEvent> finishes) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (const TokenEvent& event : tokens) {
       EXPECT_EQ(event.index, static_cast<int32_t>(streams_[event.id].size()));
       streams_[event.id].push_back(event.token);
     }
     for (const FinishEvent& event : finishes) ends_[event.id] = event.reason;
+    changed_.notify_all();
+    changed_.wait(lock, [&] {
+      return std::ranges::none_of(
+          tokens, [&](const TokenEvent& event) { return streams_[event.id].size() >= hold_at_; });
+    });
+  }
+  // Lets no stream grow beyond so many tokens until Release. A test that disturbs the workers late,
+  // on a busy machine, still does so before its requests end.
+  void HoldAt(size_t tokens) {
+    const std::lock_guard lock(mutex_);
+    hold_at_ = tokens;
+  }
+  void Release() {
+    const std::lock_guard lock(mutex_);
+    hold_at_ = std::numeric_limits<size_t>::max();
     changed_.notify_all();
   }
   void Await(const std::function<bool()>& condition) {
@@ -303,6 +321,7 @@ class EngineOverProcesses : public ::testing::Test, public OutputSink {
   std::condition_variable changed_;
   std::map<RequestId, std::vector<int32_t>> streams_;
   std::map<RequestId, FinishReason> ends_;
+  size_t hold_at_ = std::numeric_limits<size_t>::max();
   Supervisor* supervisor_ = nullptr;  // the engine's
   std::unique_ptr<Engine> engine_;
 };
@@ -316,12 +335,14 @@ TEST_F(EngineOverProcesses, StreamsPositions) {
 
 TEST_F(EngineOverProcesses, AKilledWorkerIsReplacedAndStreamsContinue) {
   Start("steady", 2);
+  HoldAt(800);
   ASSERT_TRUE(Submit(1, 10, 900).ok());
   ASSERT_TRUE(Submit(2, 20, 900).ok());
   AwaitTokens(1, 50);
   const std::vector<pid_t> before = Workers();
   ASSERT_EQ(before.size(), 2u);
   kill(before[1], SIGKILL);
+  Release();
   ExpectPositions(1, 10, 900);
   ExpectPositions(2, 20, 900);
   EXPECT_EQ(supervisor_->restarts(), 1u);
@@ -336,9 +357,11 @@ TEST_F(EngineOverProcesses, ManyDeathsThatAreAllowedEndNoRequest) {
   options.longest_backoff_seconds = 0.001;
   Start("steady", 1, options);
   for (RequestId id = 1; id <= 24; ++id) {
+    HoldAt(300);
     ASSERT_TRUE(Submit(id, 10, 400).ok());
     AwaitTokens(id, 5);
     kill(Workers().at(0), SIGKILL);
+    Release();
     ExpectPositions(id, 10, 400);
   }
   EXPECT_EQ(supervisor_->restarts(), 24u);
@@ -348,13 +371,16 @@ TEST_F(EngineOverProcesses, AStoppedWorkerIsNamedAndReplaced) {
   for (const size_t rank : {0, 1}) {
     ::testing::internal::CaptureStderr();
     SupervisorOptions options = Options();
-    options.step_timeout_seconds = 0.2;
+    options.step_timeout_seconds = 2;
     Start("steady", 2, options);
+    if (HasFatalFailure()) return;
+    HoldAt(800);
     const RequestId id = 1 + rank;
     ASSERT_TRUE(Submit(id, 10, 900).ok());
     AwaitTokens(id, 50);
     const std::vector<pid_t> before = Workers();
     kill(before.at(rank), SIGSTOP);
+    Release();
     ExpectPositions(id, 10, 900);
     EXPECT_EQ(supervisor_->restarts(), 1u);
     engine_.reset();
@@ -369,7 +395,7 @@ TEST_F(EngineOverProcesses, AStoppedWorkerIsNamedAndReplaced) {
 TEST_F(EngineOverProcesses, TheRankThatOthersWaitForIsNamed) {
   ::testing::internal::CaptureStderr();
   SupervisorOptions options = Options();
-  options.step_timeout_seconds = 0.5;
+  options.step_timeout_seconds = 2;
   options.max_failures = 0;
   Start("hangs-at-step-20", 3, options);
   ASSERT_TRUE(Submit(1, 10, 40).ok());
@@ -387,10 +413,12 @@ TEST_F(EngineOverProcesses, RequestsWaitWhileTheWorkersRestart) {
   SupervisorOptions options = Options();
   options.first_backoff_seconds = 0.3;
   Start("steady", 1, options);
+  HoldAt(800);
   ASSERT_TRUE(Submit(1, 10, 900).ok());
   AwaitTokens(1, 50);
   kill(Workers().at(0), SIGKILL);
-  while (!engine_->Stats().recovering) usleep(1000);
+  Release();
+  while (!engine_->Stats().recovering && supervisor_->restarts() == 0) usleep(1000);
   EXPECT_TRUE(Submit(2, 20, 30).ok());
   ExpectPositions(2, 20, 30);
   ExpectPositions(1, 10, 900);
