@@ -329,8 +329,6 @@ TEST(TransferTest, ASlowTransferEnds) {
   TestServerOptions options = WithPages();
   options.front.default_deadline_seconds = 0.2;
   TestServer server(options);
-  SessionClient client(server);
-  Converse(server, client, "a");
   grpc::ClientContext context;
   v1::Session session;
   const auto writer = server.sessions().Import(&context, &session);

@@ -167,6 +167,8 @@ class RunningTurn {
   ~RunningTurn() { Cancel(); }
   StreamedOutput Cancel() {
     context_.TryCancel();
+    // Else the turn may end before the server knows of the cancel.
+    EXPECT_TRUE(TestServer::Eventually([&] { return server_.front().open_streams() == 0; }));
     server_.gate().Allow(-1);
     if (thread_.joinable()) thread_.join();
     return out_;

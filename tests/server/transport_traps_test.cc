@@ -163,8 +163,8 @@ TEST_P(RapidResetTest, AHundredThousandResetsStayUnderTheQuota) {
   options.front.resource_quota_bytes = 64 << 20;
   TestServer server(options);
   const int resets = 100'000 / kFloodFactor;
-  // On a busy machine calls end later: 341 MiB were seen there.
-  EXPECT_LT(GrowthUnderResets(server, GetParam(), resets), kMemoryFactor * (450 << 20));
+  // On a busy machine calls end later: 476 MiB were seen there. Unbounded, they took 2.5 GB.
+  EXPECT_LT(GrowthUnderResets(server, GetParam(), resets), kMemoryFactor * (700 << 20));
   server.ExpectNothingLeft();
 }
 

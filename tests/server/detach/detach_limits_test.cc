@@ -288,7 +288,7 @@ TEST(DetachLimitsTest, UnreadOutputBeyondItsBoundPausesTheRequest) {
   options.max_model_len = 65536;
   TestServer server(options);
   constexpr uint32_t kTokens = 20000;
-  server.gate().Allow(1);
+  server.gate().Allow(0);  // no output is sent to the call that leaves
   Detach(server, Detachable(kTokens, "long"));
   server.gate().Allow(-1);
   EXPECT_TRUE(TestServer::Eventually([&] {
@@ -334,7 +334,7 @@ TEST(DetachLimitsTest, ADeadlineEndsADetachedRequest) {
   server.gate().Allow(1);
   {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
     const auto reader = server.inference().Generate(&context, Detachable(1000, "late"));
     v1::GenerateResponse frame;
     ASSERT_TRUE(reader->Read(&frame));
@@ -342,6 +342,8 @@ TEST(DetachLimitsTest, ADeadlineEndsADetachedRequest) {
     }
     EXPECT_EQ(reader->Finish().error_code(), Code::DEADLINE_EXCEEDED);
   }
+  // The client may know of the deadline before the server does.
+  EXPECT_TRUE(TestServer::Eventually([&] { return server.front().open_streams() == 0; }));
   server.gate().Allow(-1);
   const Attached late = Attach(server, "late");
   EXPECT_EQ(late.status.error_code(), Code::DEADLINE_EXCEEDED);
