@@ -4,6 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <future>
+#include <thread>
+
 #include "engine/base/clock.h"
 #include "tests/server/memory_disk.h"
 
@@ -41,8 +46,24 @@ class KvFilesTest : public ::testing::Test {
     files_.EndWrite(*task, 10, kv_tokens);
   }
 
+  // Whether `call` returns; one that does not is let go when the disk goes on.
+  bool Returns(const std::function<void()>& call) {
+    auto end = std::async(std::launch::async, call);
+    const bool returned = end.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    if (!returned) faults_->GoOn();
+    return returned;
+  }
+  // `call` on a thread of its own, which the disk holds up in the removal of a file.
+  std::future<void> HangIn(const std::function<void()>& call) {
+    faults_->StopRemovals();
+    auto end = std::async(std::launch::async, call);
+    while (faults_->removals() == 0) std::this_thread::yield();
+    return end;
+  }
+
   std::shared_ptr<MemoryFolder> folder_ = std::make_shared<MemoryFolder>();
-  MemoryDisk disk_{folder_, std::make_shared<DiskFaults>()};
+  std::shared_ptr<DiskFaults> faults_ = std::make_shared<DiskFaults>();
+  MemoryDisk disk_{folder_, faults_};
   KvFiles files_{disk_, [](const absl::Status&) {}};
 };
 
@@ -129,6 +150,55 @@ TEST_F(KvFilesTest, ATaskOfAClosedSessionChangesNothing) {
   files_.EndRead(*task, 0);
   EXPECT_EQ(files_.bytes(), 0);
   EXPECT_EQ(files_.NumUnsaved(), 0);
+}
+
+// Turns and the scheduler's changes come here while another thread waits for the disk.
+TEST_F(KvFilesTest, ADiskThatHangsInARemovalHoldsUpNoOtherCall) {
+  Save(1, Idle("dropped", 20, 19, 10), 19);
+  Save(2, Idle("closed", 20, 19, 20), 19);
+  Save(3, Idle("damaged", 20, 19, 30), 19);
+  Save(4, Idle("other", 20, 19, 40), 19);
+  for (const SessionInfo& info : {Dropped("damaged", 20, 30), Dropped("other", 20, 40)}) {
+    files_.Note(info.name == "other" ? 4 : 3, info);
+  }
+  const std::vector<std::function<void()>> removals = {
+      [this] { EXPECT_TRUE(files_.DropOldest()); },
+      [this] {
+        files_.Forget({0, "closed"});
+      },
+      [this] {
+        files_.EndRead(files_.BeginRead({0, "damaged"}).value(), 0);
+      }};
+  for (const std::function<void()>& removal : removals) {
+    const std::future<void> end = HangIn(removal);
+    EXPECT_TRUE(Returns([this] {
+      const auto task = files_.BeginRead({0, "other"});
+      EXPECT_TRUE(task.has_value());
+      files_.EndRead(*task, std::nullopt);
+      files_.Note(4, Dropped("other", 20, 40));
+      EXPECT_EQ(files_.NumUnsaved(), 0);
+    }));
+    faults_->GoOn();
+    end.wait();
+  }
+  EXPECT_EQ(folder_->files.size(), 1u);
+  EXPECT_EQ(files_.bytes(), 10);
+}
+
+// Else the removal would end with the new file, and the table would have it still.
+TEST_F(KvFilesTest, AFileIsWrittenAgainOnlyBehindTheOldOnesRemoval) {
+  Save(1, Idle("a", 20, 19, 10), 19);
+  const std::future<void> end = HangIn([this] { EXPECT_TRUE(files_.DropOldest()); });
+  EXPECT_TRUE(Returns([this] {
+    files_.Note(1, Idle("a", 30, 29, 10));
+    EXPECT_EQ(files_.NumUnsaved(), 1);
+    EXPECT_FALSE(files_.BeginRead({0, "a"}).has_value()) << "its file is on its way out";
+    files_.Note(2, Idle("b", 20, 19, 20));
+    EXPECT_EQ(files_.AwaitDue()->key.second, "b") << "though the other has waited longer";
+  }));
+  faults_->GoOn();
+  EXPECT_EQ(files_.AwaitDue()->key.second, "a");
+  end.wait();
 }
 
 }  // namespace

@@ -47,6 +47,11 @@ class DiskFaults {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
+  // Every removal of a file waits likewise.
+  void StopRemovals() {
+    const std::lock_guard lock(mutex_);
+    removals_stopped_ = true;
+  }
   // Every read waits likewise.
   void StopReads() {
     const std::lock_guard lock(mutex_);
@@ -54,14 +59,26 @@ class DiskFaults {
   }
   void GoOn() {
     const std::lock_guard lock(mutex_);
-    stopped_ = reads_stopped_ = false;
+    stopped_ = removals_stopped_ = reads_stopped_ = false;
     changed_.notify_all();
   }
   int64_t changes() const { return changes_.load(); }
+  // Removals that have begun and not ended.
+  int64_t removals() const { return removals_.load(); }
 
   void AdmitRead() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !reads_stopped_; });
+  }
+  double AdmitRemoval() {
+    ++removals_;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !removals_stopped_; });
+    }
+    const double share = Admit();
+    --removals_;
+    return share;
   }
   // The share of a change that is done.
   double Admit() {
@@ -78,9 +95,11 @@ class DiskFaults {
   std::atomic<int64_t> space_{int64_t{1} << 40};
   std::atomic<bool> broken_{false};
   std::atomic<int64_t> changes_{0};
+  std::atomic<int64_t> removals_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
+  bool removals_stopped_ = false;
   bool reads_stopped_ = false;
   bool dead_ = false;
   int64_t left_ = -1;
@@ -128,7 +147,7 @@ class MemoryDisk final : public Disk {
     return absl::OkStatus();
   }
   absl::Status Remove(const std::string& name) override {
-    const double share = faults_->Admit();
+    const double share = faults_->AdmitRemoval();
     if (faults_->broken()) return absl::UnknownError("EIO");
     const std::lock_guard lock(folder_->mutex);
     if (share < 1) return absl::UnknownError("dead");

@@ -25,6 +25,10 @@ using Sessions = v1::Sessions::Stub;
 
 class ArchiveTest : public ::testing::Test {
  protected:
+  // A server ends only when its disk goes on.
+  ~ArchiveTest() override {
+    if (faults_ != nullptr) faults_->GoOn();
+  }
   void Start() {
     faults_ = std::make_shared<DiskFaults>();
     options_.session_dir = directory_;
@@ -261,6 +265,16 @@ class KvArchiveTest : public ArchiveTest {
     // The table knows of the file a moment later.
     ASSERT_TRUE(TestServer::Eventually(
         [&] { return Metric("quire_session_dir_bytes", ",file=\"kv\"") > 0; }));
+  }
+  // A turn, or a request without a session, that fails when it takes too long.
+  StreamedOutput SayInTime(const SessionName& name, const std::string& text) {
+    v1::GenerateRequest request = AskFor(5);
+    request.set_text(text);
+    if (!name.empty()) request.set_session_id(name);
+    grpc::ClientContext context;
+    context.AddMetadata(kTestTenant, "0");
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    return Stream(server_->inference(), request, &context);
   }
   double Recalls(const std::string& outcome) {
     return Metric("quire_session_recalls_total", ",outcome=\"" + outcome + "\"");
@@ -505,6 +519,28 @@ TEST_F(KvArchiveTest, ASlowDiskDoesNotHoldATurnBack) {
   EXPECT_TRUE(TestServer::Eventually([&] { return Recalls("late") == 1; }));
   EXPECT_TRUE(client_->Close("a").ok());
   server_->ExpectNothingLeft();
+}
+
+// The thread that saves KV waits for room; turns, requests without a session and the scheduler
+// thread do not.
+TEST_F(KvArchiveTest, ADirectoryAtItsSizeOnADiskThatHangsDelaysATurnOnly) {
+  options_.session_dir_size = 4000;  // one file with KV
+  Start();
+  for (const char* name : {"a", "b", "c"}) client_->Create(name);
+  ASSERT_TRUE(client_->Say("a", std::string(40, 'a'), 10).status.ok());
+  AwaitSaved(1);
+  faults_->StopRemovals();
+  ASSERT_TRUE(client_->Say("b", std::string(40, 'b'), 10).status.ok());
+  ASSERT_TRUE(TestServer::Eventually([&] { return faults_->removals() == 1; }));
+  faults_->Stop();
+  for (int turn = 0; turn < 3; ++turn) {
+    const StreamedOutput said = SayInTime("c", "more");
+    ASSERT_TRUE(said.status.ok()) << said.status.error_message();
+  }
+  const StreamedOutput said = SayInTime("", "hello");
+  ASSERT_TRUE(said.status.ok()) << said.status.error_message();
+  faults_->GoOn();
+  ASSERT_TRUE(TestServer::Eventually([&] { return Saves("saved") >= 2; }));
 }
 
 TEST_F(KvArchiveTest, AClosedSessionLeavesNoFile) {

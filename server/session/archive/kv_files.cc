@@ -58,30 +58,48 @@ void KvFiles::Cut(const SessionKey& key, int32_t kept) {
 }
 
 void KvFiles::Forget(const SessionKey& key) {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found == entries_.end()) return;
-  RemoveFile(found->second);
-  entries_.erase(found);
-  changed_.notify_all();
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return;
+    if (found->second.bytes > 0) number = found->second.number;
+    TakeFile(found->second);
+    entries_.erase(found);
+    changed_.notify_all();
+  }
+  // No other session gets the number.
+  if (number != 0) RemoveFile(number);
 }
 
-// A reader has the file open and reads on.
-void KvFiles::RemoveFile(Entry& entry) {
-  if (entry.bytes == 0) return;
-  const absl::Status status = disk_.Remove(KvFile(entry.number));
-  if (!status.ok()) on_failure_(status);
+// Its bytes count no longer, though the file is there until it is removed: else a second thread
+// that needs room would drop another file for the same bytes.
+void KvFiles::TakeFile(Entry& entry) {
   bytes_ -= std::exchange(entry.bytes, 0);
   entry.kv_tokens = 0;
 }
 
+// A reader has the file open and reads on.
+void KvFiles::RemoveFile(uint64_t number) {
+  const absl::Status status = disk_.Remove(KvFile(number));
+  if (!status.ok()) on_failure_(status);
+}
+
+void KvFiles::RemoveTaken(const SessionKey& key, uint64_t number) {
+  RemoveFile(number);
+  const std::lock_guard lock(mutex_);
+  if (Entry* const entry = Find(key, number); entry != nullptr) entry->removing = false;
+  changed_.notify_all();
+}
+
 // --- Writing.
 
-std::map<SessionKey, KvFiles::Entry>::iterator KvFiles::Earliest() {
+KvFiles::Entries::iterator KvFiles::Earliest() {
   auto earliest = entries_.end();
   for (auto at = entries_.begin(); at != entries_.end(); ++at) {
-    if (at->second.due_ns == kNoDeadline || at->second.writing) continue;
-    if (earliest == entries_.end() || at->second.due_ns < earliest->second.due_ns) earliest = at;
+    const Entry& entry = at->second;
+    if (entry.due_ns == kNoDeadline || entry.writing || entry.removing) continue;
+    if (earliest == entries_.end() || entry.due_ns < earliest->second.due_ns) earliest = at;
   }
   return earliest;
 }
@@ -115,16 +133,16 @@ std::optional<KvFiles::Task> KvFiles::AwaitDue() {
 }
 
 // Another session may have got the name meanwhile.
-KvFiles::Entry* KvFiles::Find(const Task& task) {
-  const auto found = entries_.find(task.key);
-  const bool same = found != entries_.end() && found->second.number == task.number;
+KvFiles::Entry* KvFiles::Find(const SessionKey& key, uint64_t number) {
+  const auto found = entries_.find(key);
+  const bool same = found != entries_.end() && found->second.number == number;
   return same ? &found->second : nullptr;
 }
 
 void KvFiles::EndWrite(const Task& task, std::optional<int64_t> bytes, int32_t kv_tokens,
                        int64_t again_ns) {
   const std::lock_guard lock(mutex_);
-  Entry* const found = Find(task);
+  Entry* const found = Find(task.key, task.number);
   if (found == nullptr) return;
   Entry& entry = *found;
   entry.writing = false;
@@ -168,28 +186,47 @@ std::optional<KvFiles::Task> KvFiles::BeginRead(const SessionKey& key) {
 }
 
 void KvFiles::EndRead(const Task& task, std::optional<int32_t> kv_tokens) {
-  const std::lock_guard lock(mutex_);
-  Entry* const entry = Find(task);
-  if (entry == nullptr) return;
-  entry->readers = std::max(0, entry->readers - 1);
-  // A file that was written meanwhile is another one.
-  if (!kv_tokens.has_value() || entry->writing || entry->bytes != task.bytes) return;
-  entry->kv_tokens = std::min(entry->kv_tokens, *kv_tokens);
-  if (*kv_tokens == 0) RemoveFile(*entry);
+  {
+    const std::lock_guard lock(mutex_);
+    Entry* const entry = Find(task.key, task.number);
+    if (entry == nullptr) return;
+    entry->readers = std::max(0, entry->readers - 1);
+    // A file that was written meanwhile is another one.
+    if (!kv_tokens.has_value() || entry->writing || entry->bytes != task.bytes) return;
+    entry->kv_tokens = std::min(entry->kv_tokens, *kv_tokens);
+    if (*kv_tokens != 0) return;
+    TakeFile(*entry);
+    entry->removing = true;
+  }
+  RemoveTaken(task.key, task.number);
 }
 
 // --- Room.
 
-bool KvFiles::DropOldest(int64_t used_ns) {
-  const std::lock_guard lock(mutex_);
-  Entry* oldest = nullptr;
-  for (auto& [key, entry] : entries_) {
+KvFiles::Entries::iterator KvFiles::LongestUnused(int64_t used_ns) {
+  auto oldest = entries_.end();
+  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+    const Entry& entry = at->second;
     if (entry.bytes == 0 || entry.readers > 0 || entry.writing) continue;
-    if (entry.used_ns >= (oldest == nullptr ? used_ns : oldest->used_ns)) continue;
-    oldest = &entry;
+    if (entry.used_ns >= (oldest == entries_.end() ? used_ns : oldest->second.used_ns)) continue;
+    oldest = at;
   }
-  if (oldest == nullptr) return false;
-  RemoveFile(*oldest);
+  return oldest;
+}
+
+bool KvFiles::DropOldest(int64_t used_ns) {
+  SessionKey key;
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto oldest = LongestUnused(used_ns);
+    if (oldest == entries_.end()) return false;
+    key = oldest->first;
+    number = oldest->second.number;
+    TakeFile(oldest->second);
+    oldest->second.removing = true;
+  }
+  RemoveTaken(key, number);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // KvFiles: the files of the session directory that have sessions' KV, as a table: whose KV a file
 // has, which session's is due to be written, and which file goes first when there is no room. Any
-// thread; a file is removed under the table's lock, and written and read outside it.
+// thread. No lock is held while a file is written, read or removed: a disk that hangs holds up the
+// call that removes a file, and no other.
 //
 // An idle session is due when all of its KV is on the host, more of it than its file has, and it
 // was idle several times as long as that takes (kPatience): a conversation that goes on at once
@@ -90,21 +91,29 @@ class KvFiles {
     int64_t patience_ns = 0;
     int64_t due_ns = kNoDeadline;
     bool writing = false;
+    bool removing = false;  // no new file takes the old one's name until then
     int32_t readers = 0;
     int32_t unchanged = 0;  // tokens that did not change since the write began
   };
 
-  Entry* Find(const Task& task);
+  using Entries = std::map<SessionKey, Entry>;
+
+  // Under mutex_.
+  Entry* Find(const SessionKey& key, uint64_t number);
   void Schedule(Entry& entry);
-  void RemoveFile(Entry& entry);
-  std::map<SessionKey, Entry>::iterator Earliest();
+  void TakeFile(Entry& entry);
+  Entries::iterator Earliest();
+  Entries::iterator LongestUnused(int64_t used_ns);
+  // Not under mutex_.
+  void RemoveFile(uint64_t number);
+  void RemoveTaken(const SessionKey& key, uint64_t number);
 
   Disk& disk_;
   const std::function<void(const absl::Status&)> on_failure_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Under mutex_.
-  std::map<SessionKey, Entry> entries_;
+  Entries entries_;
   int64_t bytes_ = 0;
   int64_t waits_until_ = 0;  // AwaitDue; 0: it does not wait
   bool hurry_ = false;

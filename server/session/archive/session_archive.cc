@@ -179,12 +179,13 @@ void SessionArchive::HandOver(double seconds) {
   const int64_t begin_ns = SteadyNowNs();
   const auto since = [](int64_t ns) { return static_cast<double>(SteadyNowNs() - ns) * 1e-9; };
   int64_t bytes = -1, changed_ns = begin_ns;
-  std::unique_lock lock(mutex_);
   while (kv_files_.NumUnsaved() > 0 || !kv_files_.OnDeviceAlone().empty()) {
     const int64_t now_bytes = metrics_.Total(ArchiveMetrics::Operation::kWrite);
     if (std::exchange(bytes, now_bytes) != now_bytes) changed_ns = SteadyNowNs();
     // KV that does not come to the host (it may be full) is not waited for.
     if (since(begin_ns) > seconds || since(changed_ns) > kHandOverPause) break;
+    // The scheduler thread waits for this lock, so no other is taken under it.
+    std::unique_lock lock(mutex_);
     hand_over_.wait_for(lock, kHandOverLook);
   }
   Log(Severity::kInfo, "sessions handed over to the session directory",
