@@ -36,7 +36,6 @@ struct SessionRecord {
   int64_t prefetch_ns = kNoDeadline;                 // when a client asked for it
   NodeId kept = kNoNode;                             // the deepest node
   NodeId pin = kNoNode;                              // held
-  NodeId exported = kNoNode;                         // held
   SessionState shown = SessionState::kResidentIdle;  // as the observer was last told
   bool pinned = false;
   bool leaving = false;    // drop its blocks as soon as they are on the host

@@ -285,7 +285,7 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   }
   const SessionBook::Slot slot = records_->SlotOf(turn);
   if (slot == SessionBook::kNoSlot) return;
-  transfers_->ReleaseExport(slot);
+  transfers_->ReleaseExport(turn);
   if (node != kNoNode) records_->KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.turn = 0;

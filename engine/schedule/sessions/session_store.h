@@ -122,8 +122,8 @@ class SessionStore {
   // The earliest end of a lease or start of an offload that Expire has not seen; kNoDeadline: none.
   int64_t NextTimer() const;
 
-  // --- Sessions as bytes. Busy until AbortTurn(turn); until then the pages are held: page i has
-  // the KV of block i.
+  // --- Sessions as bytes. Busy until AbortTurn(turn); until then the pages keep their bytes:
+  // page i has the KV of block i.
   absl::StatusOr<SessionTransfer> BeginExport(TenantId tenant, const SessionName& name,
                                               int64_t now_ns);
   // Makes a session, busy until EndImport; by then the caller has filled the pages. Page i is for

@@ -25,22 +25,30 @@ absl::StatusOr<SessionTransfer> SessionTransfers::BeginExport(TenantId tenant,
   while (count < chain.size() && tree_.Kv(chain[count]).on_host()) ++count;
   while (count > 0 && tree_.HoldCost(chain[count - 1]) > tree_.pool().available()) --count;
   SessionTransfer bytes{.turn = records_.StartTurn(slot), .tokens = book_[slot].tokens};
+  Export& out = exports_[bytes.turn];
   if (count > 0) {
-    const NodeId node = chain[count - 1];
-    tree_.Hold(node);
-    book_.Change(slot, [node](SessionRecord& record) { record.exported = node; });
-    bytes.kv_tokens = std::min(tree_.NumTokens(node), static_cast<int32_t>(bytes.tokens.size()));
-    for (size_t i = 0; i < count; ++i) bytes.pages.push_back(tree_.Kv(chain[i]).page);
+    out.held = chain[count - 1];
+    tree_.Hold(out.held);
+    const auto size = static_cast<int32_t>(bytes.tokens.size());
+    bytes.kv_tokens = std::min(tree_.NumTokens(out.held), size);
+    bytes.pages.resize(count);
+    for (size_t i = count; i-- > 0;) {
+      bytes.pages[i] = tree_.host().BeginRead(chain[i]);
+      out.read.emplace_back(chain[i], bytes.pages[i]);
+    }
   }
   records_.Tell(slot);
   return bytes;
 }
 
-void SessionTransfers::ReleaseExport(SessionBook::Slot slot) {
-  const NodeId node = book_[slot].exported;
-  if (node == kNoNode) return;
-  book_.Change(slot, [](SessionRecord& record) { record.exported = kNoNode; });
-  tree_.Release(node);
+bool SessionTransfers::ReleaseExport(uint64_t turn) {
+  const auto found = exports_.find(turn);
+  if (found == exports_.end()) return false;
+  const Export out = std::move(found->second);
+  exports_.erase(found);
+  for (const auto& [node, page] : out.read) tree_.host().EndRead(node, page);
+  if (out.held != kNoNode) tree_.Release(out.held);
+  return true;
 }
 
 absl::StatusOr<SessionTransfer> SessionTransfers::BeginImport(TenantId tenant, Import import,
@@ -84,6 +92,9 @@ absl::StatusOr<SessionInfo> SessionTransfers::EndImport(uint64_t turn, bool ok, 
 
 void SessionTransfers::CheckInvariants() const {
   for (const auto& [turn, filling] : imports_) {
+    CHECK(records_.SlotOf(turn) != SessionBook::kNoSlot);
+  }
+  for (const auto& [turn, out] : exports_) {
     CHECK(records_.SlotOf(turn) != SessionBook::kNoSlot);
   }
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/schedule/sessions/host_filling.h"
@@ -22,11 +24,12 @@ class SessionTransfers {
   // Both outlive this.
   SessionTransfers(SessionRecords& records, SessionPressure& pressure);
 
-  // Holds the pages until ReleaseExport.
+  // The pages keep their bytes until ReleaseExport, whatever happens to the KV of their nodes: a
+  // page may turn out to be corrupt, and its node and those below then lose theirs.
   absl::StatusOr<SessionTransfer> BeginExport(TenantId tenant, const SessionName& name,
                                               int64_t now_ns);
-  // Ignores a session that is not exported.
-  void ReleaseExport(SessionBook::Slot slot);
+  // False, and nothing done, if this is no export.
+  bool ReleaseExport(uint64_t turn);
   // Makes a session, busy until EndImport; the caller fills the pages by then.
   absl::StatusOr<SessionTransfer> BeginImport(TenantId tenant, Import import, int64_t now_ns);
   bool IsImport(uint64_t turn) const { return imports_.contains(turn); }
@@ -36,11 +39,18 @@ class SessionTransfers {
   void CheckInvariants() const;
 
  private:
+  struct Export {
+    NodeId held = kNoNode;
+    std::vector<std::pair<NodeId, PageId>> read;  // the deepest first
+  };
+
   SessionRecords& records_;
   SessionPressure& pressure_;
   SessionBook& book_;
   PrefixTree& tree_;
-  std::unordered_map<uint64_t, HostFilling> imports_;  // by turn
+  // By turn.
+  std::unordered_map<uint64_t, Export> exports_;
+  std::unordered_map<uint64_t, HostFilling> imports_;
 };
 
 }  // namespace quire

@@ -394,6 +394,40 @@ TEST_F(SessionStoreTest, IsExportedAndImportedPageByPage) {
   world_.CheckInvariants();
 }
 
+// A fork shares the nodes, and its restore may find one of their pages corrupt.
+TEST_F(SessionStoreTest, AnExportsPagesGoToNoOtherTenantWhenOneIsCorrupt) {
+  WorldConfig config;
+  config.num_pages = 8;
+  SessionWorld world(config);
+  SessionStore& sessions = world.sessions;
+  ASSERT_TRUE(sessions.Create(kTenant, "a", {}, world.now_ns).ok());
+  ASSERT_TRUE(world.Converse(kTenant, "a", SomeTokens(15, 1), SomeTokens(2, 1)));
+  world.now_ns += 3 * kSecond;
+  world.Pump();
+  ASSERT_EQ(sessions.Get(kTenant, "a")->tiers.host_tokens, 16);
+  ASSERT_TRUE(sessions.Fork(kTenant, "a", "fork", std::nullopt, world.now_ns).ok());
+  world.LoseDevice();
+  const auto bytes = sessions.BeginExport(kTenant, "a", world.now_ns);
+  ASSERT_EQ(bytes->pages.size(), 4u);
+  auto turn = world.Begin(kTenant, "fork", SomeTokens(3, 2));
+  ASSERT_TRUE(turn.has_value() && turn->ticket != 0);
+  while (world.Send()) continue;
+  while (!world.jobs.empty()) world.Ack(0, CopyStatus::kCorrupt);
+  world.Abort(*turn);
+  EXPECT_EQ(sessions.Get(kTenant, "fork")->tiers.host_tokens, 0);
+  // Another tenant wants all pages, and gets those that are not read.
+  ASSERT_TRUE(sessions.Create(8, "b", {}, world.now_ns).ok());
+  ASSERT_TRUE(world.Converse(8, "b", SomeTokens(31, 9), SomeTokens(2, 9)));
+  world.now_ns += 3 * kSecond;
+  world.Pump();
+  EXPECT_EQ(sessions.Get(8, "b")->tiers.host_tokens, 16);
+  world.CheckPages(kTenant, bytes->tokens, bytes->kv_tokens, bytes->pages);
+  world.CheckInvariants();
+  sessions.AbortTurn(bytes->turn, world.now_ns);
+  EXPECT_EQ(world.tree.host().num_free_pages(), 4);
+  world.CheckInvariants();
+}
+
 TEST_F(SessionStoreTest, ImportsTokensWhereThereIsNoRoomForKv) {
   WorldConfig config;
   config.num_pages = 2;
