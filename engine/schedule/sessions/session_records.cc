@@ -263,11 +263,10 @@ void SessionRecords::Cut(Slot slot, int32_t position, int64_t now_ns) {
   });
 }
 
-uint64_t SessionRecords::StartTurn(Slot slot, RequestId request) {
+uint64_t SessionRecords::StartTurn(Slot slot) {
   const uint64_t turn = ++last_turn_ * book_.capacity() + slot;
-  book_.Change(slot, [turn, request](SessionRecord& record) {
+  book_.Change(slot, [turn](SessionRecord& record) {
     record.turn = turn;
-    record.request = request;
     record.max_output = kKeepAll;
     record.offload_ns = record.prefetch_ns = kNoDeadline;
     record.leaving = false;

@@ -83,7 +83,7 @@ class SessionRecords {
   void ReleasePin(Slot slot);
   void Cut(Slot slot, int32_t position, int64_t now_ns);
   // Makes the session busy. Returns the number of the turn.
-  uint64_t StartTurn(Slot slot, RequestId request = 0);
+  uint64_t StartTurn(Slot slot);
   void DropBlocks(Slot slot);
   // Closes the session.
   void End(Slot slot);

@@ -220,7 +220,8 @@ absl::StatusOr<uint64_t> SessionStore::BeginTurn(TenantId tenant, const SessionN
                                                  RequestId request) {
   RETURN_IF_ERROR(TokensForTurn(tenant, name, expected_position).status());
   ASSIGN_OR_RETURN(const SessionBook::Slot slot, records_->Find(tenant, name));
-  const uint64_t turn = records_->StartTurn(slot, request);
+  const uint64_t turn = records_->StartTurn(slot);
+  book_.Change(slot, [request](SessionRecord& record) { record.request = request; });
   records_->Tell(slot);
   return turn;
 }
@@ -228,16 +229,24 @@ absl::StatusOr<uint64_t> SessionStore::BeginTurn(TenantId tenant, const SessionN
 void SessionStore::CutTurn(RequestId request, int32_t num_output, int64_t now_ns) {
   const SessionBook::Slot slot = book_.FindRequest(request);
   if (slot == SessionBook::kNoSlot) return;
-  const SessionRecord& record = book_[slot];
-  if (record.turn != 0) {
-    return book_.Change(slot, [num_output](SessionRecord& changed) {
-      changed.max_output = std::min(changed.max_output, num_output);
-    });
+  if (book_[slot].turn == 0) {
+    CutOutput(slot, num_output, now_ns);
+    return;
   }
+  // The turn itself runs, or it has ended and the session is being exported.
+  book_.Change(slot, [num_output](SessionRecord& record) {
+    record.max_output = std::min(record.max_output, num_output);
+  });
+}
+
+// False: the session has no more tokens than that.
+bool SessionStore::CutOutput(int32_t slot, int32_t num_output, int64_t now_ns) {
+  const SessionRecord& record = book_[slot];
   const int64_t position = int64_t{record.num_prompt} + num_output;
-  if (position >= static_cast<int64_t>(record.tokens.size())) return;
+  if (position >= static_cast<int64_t>(record.tokens.size())) return false;
   records_->Cut(slot, static_cast<int32_t>(position), now_ns);
   records_->TellTokens(slot, static_cast<int32_t>(position));
+  return true;
 }
 
 int32_t SessionStore::MaxOutput(uint64_t turn) const {
@@ -285,14 +294,16 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   }
   const SessionBook::Slot slot = records_->SlotOf(turn);
   if (slot == SessionBook::kNoSlot) return;
-  transfers_->ReleaseExport(turn);
+  const bool exported = transfers_->ReleaseExport(turn);
   if (node != kNoNode) records_->KeepInstead(slot, node);
   book_.Change(slot, [&](SessionRecord& record) {
     record.turn = 0;
-    record.request = 0;
+    if (!exported) record.request = 0;
     records_->Use(record, now_ns);
   });
   if (book_[slot].pinned) records_->MovePin(slot, book_[slot].kept);
+  // A cut of the turn in front of the export has waited for the export's end.
+  if (exported && CutOutput(slot, book_[slot].max_output, now_ns)) return;
   records_->Tell(slot);
 }
 

@@ -394,6 +394,45 @@ TEST_F(SessionStoreTest, IsExportedAndImportedPageByPage) {
   world_.CheckInvariants();
 }
 
+// The file has the tokens of the export's begin; the session has those that the client got.
+TEST_F(SessionStoreTest, ACutThatComesDuringAnExportIsMadeAtItsEnd) {
+  for (const bool with_kv : {true, false}) {
+    const SessionName name = with_kv ? "a" : "b";
+    const RequestId request = with_kv ? 7 : 8;
+    with_kv ? Grow(name, 15) : void(Create(name));
+    if (with_kv) world_.Pump();
+    const int32_t before = Get(name).position;
+    const auto turn = store().BeginTurn(kTenant, name, before, 1, request);
+    std::vector<int32_t> tokens(store().TokensOf(*turn).begin(), store().TokensOf(*turn).end());
+    tokens.resize(static_cast<size_t>(before) + 10, 5);
+    store().CommitTurn(*turn, tokens, store().KeptBy(*turn), 2, before + 4);
+    const auto bytes = store().BeginExport(kTenant, name, 3);
+    EXPECT_EQ(bytes->tokens.size(), tokens.size());
+    store().CutTurn(request, 2, 4);
+    EXPECT_EQ(Get(name).position, before + 10);
+    store().AbortTurn(bytes->turn, 5);
+    EXPECT_EQ(Get(name).position, before + 6);
+    world_.CheckInvariants();
+    // The cut of a turn behind it is its own.
+    const auto next = store().BeginTurn(kTenant, name, before + 6, 6, request + 10);
+    store().CutTurn(request, 0, 7);
+    EXPECT_EQ(store().MaxOutput(*next), kKeepAll);
+    store().AbortTurn(*next, 8);
+    EXPECT_EQ(Get(name).position, before + 6);
+  }
+}
+
+// Neither does an export end the time in which a cut of the turn in front of it can come.
+TEST_F(SessionStoreTest, ACutBehindAnExportIsMade) {
+  Create("a");
+  const auto turn = store().BeginTurn(kTenant, "a", 0, 1, 7);
+  store().CommitTurn(*turn, SomeTokens(10, 1), kNoNode, 2, 4);
+  store().AbortTurn(store().BeginExport(kTenant, "a", 3)->turn, 4);
+  EXPECT_EQ(Get("a").position, 10);
+  store().CutTurn(7, 2, 5);
+  EXPECT_EQ(Get("a").position, 6);
+}
+
 // A fork shares the nodes, and its restore may find one of their pages corrupt.
 TEST_F(SessionStoreTest, AnExportsPagesGoToNoOtherTenantWhenOneIsCorrupt) {
   WorldConfig config;
