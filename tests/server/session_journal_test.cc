@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <map>
 #include <optional>
@@ -343,6 +344,25 @@ TEST_F(JournalsTest, AnotherModelsSessionsAreRefusedByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'demo' (0000000000001234)"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("'other' (0000000000005678)"));
   EXPECT_EQ(folder_->files, before);
+}
+
+// Only a lack of space is met by removing files: each failed write would cost KV files else.
+TEST(DiskTest, ALackOfDescriptorsIsNoLackOfSpace) {
+  const std::unique_ptr<Disk> disk = OpenDisk(::testing::TempDir());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = disk->Open("quire_disk_test", Disk::Mode::kCreate).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("open quire_disk_test"));
+}
+
+TEST(DiskTest, AFullDeviceIsALackOfSpace) {
+  const auto file = OpenDisk("/dev")->Open("full", Disk::Mode::kAppend);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(absl::IsResourceExhausted((*file)->Append("x").status()));
 }
 
 TEST(DirectoryLockTest, OneServerUsesADirectory) {

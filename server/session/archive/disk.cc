@@ -17,8 +17,14 @@
 namespace quire {
 namespace {
 
+// Abseil gives a lack of descriptors or of memory the code that no space has here. Files that are
+// removed would help against neither.
 absl::Status Failed(const char* operation, const std::string& name) {
-  return absl::ErrnoToStatus(errno, std::string(operation) + " " + name);
+  const bool no_space = errno == ENOSPC || errno == EDQUOT;
+  absl::Status status = absl::ErrnoToStatus(errno, std::string(operation) + " " + name);
+  if (absl::IsResourceExhausted(status) == no_space) return status;
+  return no_space ? absl::ResourceExhaustedError(status.message())
+                  : absl::UnavailableError(status.message());
 }
 
 class SystemFile final : public DiskFile {
