@@ -269,7 +269,7 @@ TEST_F(JournalsTest, AfterAFailureTheWholeSessionIsWritten) {
   faults_->Break(false);
   EXPECT_FALSE(journals_->Append(Info("a", 6, 3), 5, Tokens{6})) << "a record is missing";
   EXPECT_FALSE(journals_->Complete({7, "a"}));
-  EXPECT_THAT(journals_->Incomplete(9), ::testing::ElementsAre(SessionKey(7, "a")));
+  EXPECT_THAT(journals_->NextIncomplete(9), ::testing::ElementsAre(SessionKey(7, "a")));
   EXPECT_TRUE(journals_->Rewrite(Info("a", 6, 3), Tokens{1, 2, 3, 4, 5, 6}));
   EXPECT_TRUE(journals_->Append(Info("a", 7, 4), 6, Tokens{7}));
   Restart();
@@ -284,6 +284,26 @@ TEST_F(JournalsTest, AFullDiskKeepsTheEarlierState) {
   EXPECT_EQ(folder_->Bytes(), journals_->bytes()) << "the part that was written is cut off";
   Restart();
   EXPECT_EQ(found_["a"], (Tokens{1, 2, 3}));
+}
+
+TEST_F(JournalsTest, SessionsThatDoNotFitDoNotKeepOthersFromTheSpaceThatIsLeft) {
+  Restart();
+  const Tokens big(1000, 7), small(10, 7);
+  faults_->SetSpace(0);
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_FALSE(journals_->Append(Info(name, 1000, 1), 0, big));
+  }
+  EXPECT_FALSE(journals_->Append(Info("d", 10, 1), 0, small));
+  faults_->SetSpace(500);
+  for (int call = 0; call < 3; ++call) {
+    for (const auto& [tenant, name] : journals_->NextIncomplete(2)) {
+      const Tokens& tokens = name == "d" ? small : big;
+      journals_->Rewrite(Info(name, static_cast<int32_t>(tokens.size()), 1), tokens);
+    }
+  }
+  EXPECT_TRUE(journals_->Complete({7, "d"}));
+  EXPECT_THAT(journals_->NextIncomplete(2), ::testing::SizeIs(2));
+  EXPECT_THAT(journals_->NextIncomplete(9), ::testing::SizeIs(3)) << "each once";
 }
 
 TEST_F(JournalsTest, AJournalOfManyChangesIsWrittenAnew) {
@@ -304,13 +324,13 @@ TEST_F(JournalsTest, TheLongestUnusedGoFirst) {
   journals_->Append(Info("c", 3, 2), 0, Tokens{1, 2, 3});
   journals_->DropOldest(1);
   EXPECT_FALSE(journals_->Complete({7, "b"}));
-  EXPECT_TRUE(journals_->Incomplete(9).empty()) << "written again, it would be dropped again";
+  EXPECT_TRUE(journals_->NextIncomplete(9).empty()) << "written again, it would be dropped again";
   EXPECT_FALSE(journals_->Renew(Info("b", 3, 1)));
-  EXPECT_TRUE(journals_->Incomplete(9).empty());
+  EXPECT_TRUE(journals_->NextIncomplete(9).empty());
   journals_->DropOldest(1);
   EXPECT_EQ(journals_->bytes(), folder_->Bytes());
   EXPECT_FALSE(journals_->Append(Info("b", 4, 9), 3, Tokens{4}));
-  EXPECT_EQ(journals_->Incomplete(9).size(), 1u) << "it has changed";
+  EXPECT_EQ(journals_->NextIncomplete(9).size(), 1u) << "it has changed";
   Restart();
   EXPECT_EQ(found_.size(), 1u);
   EXPECT_TRUE(found_.contains("a"));

@@ -211,11 +211,15 @@ bool Journals::Complete(const SessionKey& key) const {
   return found != entries_.end() && found->second.complete;
 }
 
-std::vector<SessionKey> Journals::Incomplete(size_t limit) const {
+// Sessions that do not fit into the space that is left do not keep smaller ones from it.
+std::vector<SessionKey> Journals::NextIncomplete(size_t limit) {
   std::vector<SessionKey> keys;
-  for (const auto& [key, entry] : entries_) {
-    if (!entry.complete && !entry.dropped && keys.size() < limit) keys.push_back(key);
+  auto at = entries_.upper_bound(last_incomplete_);
+  for (size_t i = 0; i < entries_.size() && keys.size() < limit; ++i, ++at) {
+    if (at == entries_.end()) at = entries_.begin();
+    if (!at->second.complete && !at->second.dropped) keys.push_back(at->first);
   }
+  if (!keys.empty()) last_incomplete_ = keys.back();
   return keys;
 }
 

@@ -57,8 +57,9 @@ class Journals {
   // The number of the session's files; 0: it has none.
   uint64_t NumberOf(const SessionKey& key) const;
   bool Complete(const SessionKey& key) const;
-  // Incomplete sessions that are to be written whole, at most `limit`.
-  std::vector<SessionKey> Incomplete(size_t limit) const;
+  // Incomplete sessions that are to be written whole, at most `limit`, in turn: those that follow
+  // the last one of the call before come first.
+  std::vector<SessionKey> NextIncomplete(size_t limit);
 
   // Of all files. Any thread.
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -89,6 +90,7 @@ class Journals {
   const Settings settings_;
   uint64_t next_number_;
   std::map<SessionKey, Entry> entries_;
+  SessionKey last_incomplete_;  // that NextIncomplete gave
   std::atomic<int64_t> bytes_{0};
   std::atomic<int64_t> sessions_{0};
 };

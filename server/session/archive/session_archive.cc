@@ -313,7 +313,7 @@ void SessionArchive::MendIncomplete() {
   const int64_t now_ns = SteadyNowNs();
   if (now_ns < mend_ns_) return;
   mend_ns_ = now_ns + kMendNs;
-  for (const SessionKey& key : journals_.Incomplete(kMendAtOnce)) {
+  for (const SessionKey& key : journals_.NextIncomplete(kMendAtOnce)) {
     engine_->Run({.tenant = key.first,
                   .name = key.second,
                   .action = SessionOperation::BeginSnapshot{.with_pages = false}},
