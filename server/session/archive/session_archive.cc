@@ -15,8 +15,6 @@
 namespace quire {
 namespace {
 
-// Tokens that wait for a disk that hangs. Beyond, sessions are written whole once it works again.
-constexpr int64_t kMaxQueuedBytes = int64_t{256} << 20;
 // Between two tries to write incomplete journals, and how many sessions each tries.
 constexpr int64_t kMendNs = 1'000'000'000;
 constexpr size_t kMendAtOnce = 16;
@@ -212,16 +210,7 @@ void SessionArchive::OnTokens(const SessionInfo& info, int32_t kept,
 void SessionArchive::Push(Event event) {
   {
     const std::lock_guard lock(mutex_);
-    const auto bytes = static_cast<int64_t>(event.tokens.size() * sizeof(int32_t));
-    if (queued_bytes_ + bytes > kMaxQueuedBytes) {
-      // A number of kept tokens that no journal has makes it incomplete.
-      event.tokens = {};
-      if (event.kind == Event::Kind::kWhole) return;
-      event.kept = std::numeric_limits<int32_t>::max();
-    } else {
-      queued_bytes_ += bytes;
-    }
-    queue_.push_back(std::move(event));
+    queue_.Push(std::move(event));
   }
   wake_.notify_one();
 }
@@ -259,8 +248,7 @@ void SessionArchive::Run() {
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, std::chrono::nanoseconds(kMendNs),
                      [this] { return stopping_ || !queue_.empty(); });
-      batch.swap(queue_);
-      queued_bytes_ = 0;
+      queue_.Take(&batch);
       stopping = stopping_;
     }
     for (const Event& event : batch) Handle(event);
@@ -284,7 +272,9 @@ void SessionArchive::Handle(const Event& event) {
   const SessionKey key(event.info.tenant, event.info.name);
   const int64_t before = journals_.bytes();
   if (event.kind == Event::Kind::kTokens) {
-    journals_.Append(event.info, event.kept, event.tokens);
+    // A number of kept tokens that no journal has makes it incomplete.
+    const int32_t kept = event.incomplete ? std::numeric_limits<int32_t>::max() : event.kept;
+    journals_.Append(event.info, kept, event.tokens);
     kv_files_.Cut(key, event.kept);
   } else if (event.kind == Event::Kind::kWhole) {
     journals_.Rewrite(event.info, event.tokens);

@@ -25,6 +25,7 @@
 #include "engine/engine.h"
 #include "server/call/turn_archive.h"
 #include "server/metrics/archive_metrics.h"
+#include "server/session/archive/change_queue.h"
 #include "server/session/archive/deadline_thread.h"
 #include "server/session/archive/journals.h"
 #include "server/session/archive/kv_files.h"
@@ -71,14 +72,7 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
   void OnTokens(const SessionInfo& info, int32_t kept, std::span<const int32_t> added) override;
 
  private:
-  // A change for the writing thread, in the order in which they happened.
-  struct Event {
-    enum class Kind : uint8_t { kChange, kTokens, kWhole, kTurnEnd, kMark } kind = Kind::kChange;
-    SessionInfo info;               // of kTurnEnd the name alone
-    int32_t kept = 0;               // kTokens
-    std::vector<int32_t> tokens;    // kTokens: those added; kWhole: all
-    std::shared_ptr<OnceCall> end;  // kTurnEnd, kMark: to be run when all before is written
-  };
+  using Event = ChangeQueue::Event;
 
   SessionArchive(const Settings& settings, ArchiveMetrics* metrics, DirectoryLock lock,
                  std::shared_ptr<Disk> disk, DirectoryContents contents);
@@ -116,8 +110,7 @@ class SessionArchive final : public TurnArchive, public SessionObserver {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable hand_over_;  // never notified: the wait is the time between two looks
-  std::vector<Event> queue_;           // under mutex_
-  int64_t queued_bytes_ = 0;           // under mutex_; of tokens
+  ChangeQueue queue_;                  // under mutex_
   bool stopping_ = false;              // under mutex_
   std::thread thread_;
 };
