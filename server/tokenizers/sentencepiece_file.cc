@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "field/sentencepiece_model.pb.h"
 #include "server/text/file/json_node.h"
 #include "server/text/unicode/unicode.h"
+#include "server/tokenizers/text_frame.h"
 
 namespace quire {
 namespace {
@@ -190,19 +192,12 @@ absl::Status AddTokens(const ModelProto& model, const JsonNode& config, bool fin
 absl::Status AddFrame(const ModelProto& model, const JsonNode& config, json* parts) {
   ASSIGN_OR_RETURN(const bool add_bos, ReadBool(config, "add_bos_token", true));
   ASSIGN_OR_RETURN(const bool add_eos, ReadBool(config, "add_eos_token", false));
-  json single = json::array(), tokens = json::object();
-  const auto add = [&](int id) {
-    if (id < 0 || id >= model.pieces_size()) return;
-    const std::string& name = model.pieces(id).piece();
-    single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
-    tokens[name] = {{"id", name}, {"ids", {id}}, {"tokens", {name}}};
+  const auto token = [&model](bool is_added, int id) -> std::optional<FrameToken> {
+    if (!is_added || id < 0 || id >= model.pieces_size()) return std::nullopt;
+    return FrameToken{model.pieces(id).piece(), id};
   };
-  if (add_bos) add(model.trainer_spec().bos_id());
-  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-  if (add_eos) add(model.trainer_spec().eos_id());
-  (*parts)["post_processor"] = {{"type", "TemplateProcessing"},
-                                {"single", std::move(single)},
-                                {"special_tokens", std::move(tokens)}};
+  (*parts)["post_processor"] = FrameProcessor(token(add_bos, model.trainer_spec().bos_id()),
+                                              token(add_eos, model.trainer_spec().eos_id()));
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "engine/base/status_macros.h"
 #include "server/tokenizers/sentencepiece_file.h"
 #include "server/tokenizers/tekken_file.h"
+#include "server/tokenizers/text_frame.h"
 
 namespace quire {
 namespace {
@@ -67,12 +68,28 @@ absl::StatusOr<nlohmann::json> ReadConfig(const std::string& directory) {
   return config;
 }
 
+// Of a tokenizer.json. Directories without added_tokens_decoder are older: there the special tokens
+// of special_tokens_map.json go before those of tokenizer_config.json.
+absl::Status SetFrame(const std::string& directory, TokenizerFile* file) {
+  const std::string path = directory + "/tokenizer_config.json";
+  ASSIGN_OR_RETURN(nlohmann::json config, ReadObjectIfThere(path));
+  if (!config.contains("added_tokens_decoder")) {
+    ASSIGN_OR_RETURN(const nlohmann::json special,
+                     ReadObjectIfThere(directory + "/special_tokens_map.json"));
+    for (const char* key : {"bos_token", "eos_token"}) {
+      if (special.contains(key)) config[key] = special[key];
+    }
+  }
+  return FrameAsConfigured({config, path}, file);
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerSource> ReadTokenizerSource(const std::string& directory) {
   TokenizerSource source{.path = directory + "/tokenizer.json"};
   if (Exists(source.path)) {
     ASSIGN_OR_RETURN(source.file, ReadTokenizerFile(source.path));
+    RETURN_IF_ERROR(SetFrame(directory, &source.file));
     return source;
   }
   source.path = directory + "/tokenizer.model";

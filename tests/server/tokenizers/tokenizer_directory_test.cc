@@ -1,6 +1,7 @@
 // LoadTokenizer: directories with only a tokenizer.model or a tekken.json give the ids of
 // `sentencepiece` and `tiktoken`, and damaged files of every kind are refused by name.
-// Covers server/tokenizers/sentencepiece_file.cc, server/tokenizers/tekken_file.cc
+// Covers server/tokenizers/sentencepiece_file.cc, server/tokenizers/tekken_file.cc,
+// server/tokenizers/text_frame.cc
 #include "server/tokenizers/tokenizer_directory.h"
 
 #include <algorithm>
@@ -141,6 +142,55 @@ TEST(TokenizerDirectoryTest, FramesTextAsTheConfigurationSays) {
   EXPECT_NE(ids(R"({"legacy": false})"), plain);
   EXPECT_THAT(ids(R"({"added_tokens_decoder": {"1100": {"content": "<extra>", "special": true}}})"),
               ::testing::Contains(1100));
+}
+
+// The ids around a text that transformers 4 gave (make_frames.py): those of tokenizer_config.json
+// for some of its classes, those of tokenizer.json for the others.
+TEST(TokenizerDirectoryTest, FramesTextLikeTheClassOfTheTokenizer) {
+  const json cases = ReadJsonFile(kData + std::string("frames.json")).value();
+  ASSERT_GT(cases.size(), 60u);
+  for (const json& one : cases) {
+    SCOPED_TRACE(one.dump());
+    const Directory directory;
+    json file =
+        ReadJsonFile(kData + ("families/" + one["tokenizer"].get<std::string>()) + ".json").value();
+    if (one.contains("post_processor")) file["post_processor"] = one["post_processor"];
+    directory.Write("tokenizer.json", file.dump());
+    directory.Write("tokenizer_config.json", one["config"].dump());
+    if (one.contains("special_tokens_map")) {
+      directory.Write("special_tokens_map.json", one["special_tokens_map"].dump());
+    }
+    const auto tokenizer = Load(directory.path());
+    ASSERT_NE(tokenizer, nullptr);
+    std::vector<int32_t> plain, framed;
+    ASSERT_TRUE(tokenizer->Encode("the word", false, false, &plain).ok());
+    ASSERT_TRUE(tokenizer->Encode("the word", true, false, &framed).ok());
+    std::vector<int32_t> expected = one["before"].get<std::vector<int32_t>>();
+    expected.insert(expected.end(), plain.begin(), plain.end());
+    for (const json& id : one["behind"]) expected.push_back(id.get<int32_t>());
+    EXPECT_EQ(framed, expected);
+  }
+}
+
+TEST(TokenizerDirectoryTest, RefusesAFrameOfTokensThatTheFileLacks) {
+  const Directory directory;
+  directory.Write("tokenizer.json", ReadAll(kData + std::string("families/llama2.json")));
+  const auto fault = [&](const std::string& members) {
+    directory.Write("tokenizer_config.json",
+                    R"({"tokenizer_class": "LlamaTokenizerFast", )" + members + "}");
+    const absl::Status status = LoadTokenizer(directory.path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith(directory.path() + "/tokenizer_config.json"));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(fault(R"("add_bos_token": true, "bos_token": "<bos>")"),
+              HasSubstr("bos_token: tokenizer.json has no token \"<bos>\""));
+  EXPECT_THAT(fault(R"("add_bos_token": true, "bos_token": null)"),
+              HasSubstr("bos_token: is not a token"));
+  EXPECT_THAT(fault(R"("add_eos_token": true, "eos_token": {"content": 5})"),
+              HasSubstr("eos_token: 'content' is missing or not a string"));
+  EXPECT_THAT(fault(R"("add_bos_token": "yes")"), HasSubstr("add_bos_token: is not true or false"));
 }
 
 // Older directories list added tokens in a file of its own; tokenizer_config.json goes before it.
