@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/checkpoint/families.h"
 #include "engine/model/rope.h"
 #include "kernels/ceil_div.h"
 
@@ -63,7 +62,7 @@ Placed Place(Layout& layout, const ModelConfig& config, TpInfo tp, const ModelOp
   s.residual = layout.Matrix(tokens, config.hidden_size, dtype);
   s.x = layout.Matrix(tokens, config.hidden_size, dtype);
   if (config.facts.parallel_blocks) s.parallel = layout.Matrix(tokens, config.hidden_size, dtype);
-  const bool gated = FindFamily(config.architecture)->names.gated();
+  const bool gated = config.names.gated();
   shared(s.qkv, q + 2 * kv, s.gate_up, gated ? 2 * mlp : mlp);
   shared(s.attention, q, s.gated, mlp);
   if (config.quantization.eight_bit()) {

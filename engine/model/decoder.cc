@@ -5,8 +5,6 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/model/checkpoint/families.h"
-
 namespace quire {
 
 Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
@@ -15,7 +13,7 @@ Decoder::Decoder(const ModelConfig& config, TpInfo tp, DecoderWeights weights,
       weights_(std::move(weights)),
       activations_(std::move(activations)),
       facts_(config.facts),
-      gated_(FindFamily(config.architecture)->names.gated()),
+      gated_(config.names.gated()),
       num_heads_(static_cast<int32_t>(Shard(config.num_heads, tp).count)),
       num_kv_heads_(static_cast<int32_t>(KvShard(config.num_kv_heads, tp).count)),
       head_dim_(config.head_dim),

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/safetensors.h"
 #include "engine/model/packed/packed_matrix.h"
 #include "engine/model/rope.h"
@@ -22,6 +21,10 @@ namespace {
 // Norm weights are a few thousandths of the bytes and keep full precision.
 constexpr DType kNormDType = DType::kF32;
 
+constexpr char kHeadless[] =
+    "; for a model that only embeds, set \"tie_word_embeddings\" to true in config.json: its "
+    "vectors come from before the head, and its generated text means nothing";
+
 // Writes the specs in the order in which Assemble takes their tensors.
 class SpecWriter {
  public:
@@ -29,7 +32,7 @@ class SpecWriter {
   SpecWriter(const ModelConfig& config, TpInfo tp, const ModelOptions& options,
              const Checkpoint* checkpoint)
       : config_(config),
-        names_(FindFamily(config.architecture)->names),
+        names_(config.names),
         tp_(tp),
         checkpoint_(checkpoint),
         dtype_(options.weight_dtype),
@@ -49,7 +52,9 @@ class SpecWriter {
     }
     prefix_ = root;
     Norm(names_.final_norm);
-    VocabularyRows(absl::StrCat(std::string(names_.head), ".weight"), !config_.tie_embeddings);
+    // A decoder that is stored alone was made to embed, for which any head will do.
+    VocabularyRows(absl::StrCat(std::string(names_.head), ".weight"), !config_.tie_embeddings,
+                   root.empty() ? kHeadless : "");
     return std::move(specs_);
   }
 
@@ -289,7 +294,7 @@ class SpecWriter {
     specs_.push_back(std::move(bias));
   }
 
-  void VocabularyRows(const std::string& name, bool present) {
+  void VocabularyRows(const std::string& name, bool present, const char* advice = "") {
     const int64_t hidden = config_.hidden_size;
     const int64_t local = Vocabulary::LocalRows(config_.vocab_size, tp_);
     const int64_t begin = std::min<int64_t>(tp_.rank * local, config_.vocab_size);
@@ -301,6 +306,7 @@ class SpecWriter {
                             .shape = {config_.vocab_size, hidden},
                             .rows = {begin, count},
                             .columns = {0, hidden}});
+      spec.parts.back().if_missing = advice;
     }
     specs_.push_back(std::move(spec));
   }
@@ -380,7 +386,7 @@ DecoderWeights Assemble(const ModelConfig& config, TpInfo tp, Weights storage, B
 // Tensors that the decoder does without: rotary tables, which old converters stored although the
 // config implies them, a head that repeats a tied embedding, and what the family skips.
 bool IsIgnorable(const ModelConfig& config, const std::string& name) {
-  const TensorNames& names = FindFamily(config.architecture)->names;
+  const TensorNames& names = config.names;
   if (name.ends_with("rotary_emb.inv_freq") || config.quantization.Unread(name)) return true;
   if (config.tie_embeddings && name == std::string(names.head) + ".weight") return true;
   return SkippedPrefix(names, name) != nullptr;
@@ -412,10 +418,9 @@ void LogMissingKvScales(const ModelConfig& config, std::span<const WeightSpec> s
 
 std::map<std::string, int64_t> SkippedTensors(const ModelConfig& config,
                                               const Checkpoint& checkpoint) {
-  const TensorNames& names = FindFamily(config.architecture)->names;
   std::map<std::string, int64_t> skipped;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const std::string_view* prefix = SkippedPrefix(names, name);
+    const std::string_view* prefix = SkippedPrefix(config.names, name);
     if (prefix != nullptr) ++skipped[std::string(*prefix)];
   }
   return skipped;

@@ -15,7 +15,6 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "engine/model/checkpoint/module_list.h"
 #include "kernels/ops.h"
@@ -444,12 +443,11 @@ std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, b
 
 // The modules of the decoder that `exceptions` cover.
 absl::StatusOr<std::set<std::string, std::less<>>> WideModules(const ModuleList& exceptions,
-                                                               const Family& family,
                                                                const ModelConfig& model) {
   std::set<std::string, std::less<>> wide;
   for (int32_t layer = 0; layer < model.num_layers; ++layer) {
     for (const std::vector<std::string>& fused :
-         ModulesOfLayer(family.names, model.facts.parallel_blocks, layer)) {
+         ModulesOfLayer(model.names, model.facts.parallel_blocks, layer)) {
       std::vector<std::string> covered;
       for (const std::string& module : fused) {
         ASSIGN_OR_RETURN(const bool is_wide, exceptions.Covers(module));
@@ -473,7 +471,7 @@ void Take(ConfigReader& in, const Description& read, const Family* family, Model
     return in.Fail(absl::StrCat("a matrix has ", widest, " columns; sums of 8-bit integers take ",
                                 kMaxIntegerColumns));
   }
-  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, *family, out);
+  absl::StatusOr<std::set<std::string, std::less<>>> wide = WideModules(read.wide, out);
   if (!wide.ok()) {
     in.Fail(std::string(wide.status().message()));
     return;

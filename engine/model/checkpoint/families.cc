@@ -75,14 +75,21 @@ constexpr TensorNames kOutputNorms = {
     .mlp_norm = "",
     .mlp_output_norm = "post_feedforward_layernorm",
 };
-constexpr TensorNames GemmaNames(std::string_view root = "model.",
-                                 std::string_view head = "lm_head") {
-  return {.root = root,
-          .head = head,
-          .attention_output_norm = "post_attention_layernorm",
-          .mlp_norm = "pre_feedforward_layernorm",
-          .mlp_output_norm = "post_feedforward_layernorm",
-          .skipped = {"vision_tower.", "multi_modal_projector."}};
+constexpr TensorNames kGemmaNames = {
+    .attention_output_norm = "post_attention_layernorm",
+    .mlp_norm = "pre_feedforward_layernorm",
+    .mlp_output_norm = "post_feedforward_layernorm",
+    .skipped = {"vision_tower.", "multi_modal_projector."},
+};
+// Of the text part of a model that sees: as transformers writes them, and as its modules have been
+// called since 4.52, which others write.
+constexpr TensorNames TextPartOf(TensorNames names) {
+  names.root = "language_model.model.";
+  names.head = "language_model.lm_head";
+  names.other_root = "model.language_model.";
+  names.skipped = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                   "model.multi_modal_projector."};
+  return names;
 }
 constexpr ConfigDefaults kGlmDefaults = {
     .kv_heads = 2,
@@ -128,9 +135,7 @@ constexpr std::array kFamilies = {
         .window = WindowRule::kAllLayers,
         .keys = {.text = "text_config"},
         .defaults = {.kv_heads = 8, .max_position = 131072, .sliding_window = 4096},
-        .names = {.root = "language_model.model.",
-                  .head = "language_model.lm_head",
-                  .skipped = {"vision_tower.", "multi_modal_projector."}},
+        .names = TextPartOf({}),
     },
     Family{
         .architecture = "Qwen2ForCausalLM",
@@ -263,7 +268,7 @@ constexpr std::array kFamilies = {
                      .window_pattern = 2,
                      .tie_embeddings = true,
                      .activation = "gelu_pytorch_tanh"},
-        .names = GemmaNames(),
+        .names = kGemmaNames,
     },
     Family{
         .architecture = "Gemma3ForCausalLM",
@@ -276,7 +281,7 @@ constexpr std::array kFamilies = {
         .read = ReadGemma3,
         .keys = {.activation = "hidden_activation"},
         .defaults = kGemma3Defaults,
-        .names = GemmaNames(),
+        .names = kGemmaNames,
     },
     // The text part of a model that sees.
     Family{
@@ -291,7 +296,7 @@ constexpr std::array kFamilies = {
         .read = ReadGemma3,
         .keys = {.activation = "hidden_activation", .text = "text_config"},
         .defaults = kGemma3Defaults,
-        .names = GemmaNames("language_model.model.", "language_model.lm_head"),
+        .names = TextPartOf(kGemmaNames),
     },
     Family{
         .architecture = "GlmForCausalLM",

@@ -17,6 +17,7 @@
 #include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/config_rope.h"
 #include "engine/model/checkpoint/families.h"
+#include "engine/model/checkpoint/safetensors.h"
 #include "engine/values/sampling_params.h"
 
 namespace quire {
@@ -282,6 +283,21 @@ bool KeepsRuns(const ModelConfig& model, int32_t ranks) {
   return heads % run == 0 && model.intermediate_size / ranks % run == 0;
 }
 
+// The names of the family's tensors in the checkpoint, by where its embedding is. A checkpoint that
+// cannot be read is refused by the readers of its tensors.
+TensorNames NamesIn(const std::string& dir, TensorNames names) {
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(dir);
+  if (!checkpoint.ok()) return names;
+  const auto has = [&](std::string_view root) {
+    return checkpoint->tensors().contains(
+        absl::StrCat(std::string(root), std::string(names.embedding), ".weight"));
+  };
+  if (has(names.root) || !has(names.other_root)) return names;
+  names.root = names.other_root;
+  names.head = names.other_head;
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys* unread) {
@@ -298,6 +314,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys
   ModelConfig out;
   out.architecture = family->architecture;
   out.model_type = family->model_type;
+  out.names = NamesIn(dir, family->names);
   const char* const text_key = family->keys.text;
   const nlohmann::json& text_json = text_key == nullptr ? json : in.At(text_key);
   ConfigReader text(text_json,
@@ -355,8 +372,6 @@ absl::Status ModelConfig::CheckTensorParallel(int32_t ranks) const {
 }
 
 int64_t ModelConfig::NumParameters() const {
-  const Family* const family = FindFamily(architecture);
-  const TensorNames names = family == nullptr ? TensorNames() : family->names;
   const int64_t hidden = hidden_size, mlp = intermediate_size;
   const int64_t q = int64_t{num_heads} * head_dim, kv = int64_t{num_kv_heads} * head_dim;
   const int64_t norm = facts.norm_bias ? 2 * hidden : hidden;

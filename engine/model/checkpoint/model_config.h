@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint/decoder_facts.h"
 #include "engine/model/checkpoint/quantization.h"
+#include "engine/model/checkpoint/tensor_names.h"
 #include "kernels/dtype.h"
 
 namespace quire {
@@ -74,6 +75,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   DecoderFacts facts;
+  TensorNames names;  // of the family, under the root that the checkpoint has
   Quantization quantization;
   RopeConfig rope;
   RopeConfig local_rope;                 // of layers with Rotation::kLocal
@@ -84,16 +86,16 @@ struct ModelConfig {
   std::vector<int32_t> eos_token_ids;
   GenerationDefaults generation;
 
-  // Reads DIR/config.json and DIR/generation_config.json (optional). An error has every fault, one
-  // a line, each with the file, the key and the supported values. Sizes are bounded so that no
-  // product of them overflows int64. `unread`, unless null, gets the keys that change nothing here.
+  // Reads DIR/config.json and DIR/generation_config.json (optional), and which root the names of
+  // the tensors have, if there are any. An error has every fault, one a line, each with the file,
+  // the key and the supported values. Sizes are bounded so that no product of them overflows int64.
+  // `unread`, unless null, gets the keys that change nothing here.
   static absl::StatusOr<ModelConfig> Load(const std::string& dir, UnreadKeys* unread = nullptr);
   // OK if the model divides among `ranks`; otherwise names the sizes that it divides among. Where
   // there are fewer key/value heads than ranks, several ranks hold the same one.
   absl::Status CheckTensorParallel(int32_t ranks) const;
   // The numbers of ranks that it divides among, ascending.
   std::vector<int32_t> TensorParallelSizes() const;
-  // Of llama's names of tensors where the architecture is none that is served.
   int64_t NumParameters() const;
 };
 

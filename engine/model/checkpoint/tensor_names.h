@@ -14,6 +14,9 @@ struct TensorNames {
   std::string_view layers = "layers.";
   std::string_view final_norm = "norm";
   std::string_view head = "lm_head";  // without the root
+  // Both as other writers name them: of the decoder alone, as models that embed are stored.
+  std::string_view other_root;
+  std::string_view other_head = "lm_head";
 
   std::string_view input_norm = "input_layernorm";
   std::string_view qkv;  // q, k and v stacked, instead of the next three
@@ -33,7 +36,7 @@ struct TensorNames {
   std::string_view mlp_output_norm;
   // Beginnings of names of tensors that the decoder does without: other towers, heads that guess
   // further tokens.
-  std::array<std::string_view, 3> skipped;
+  std::array<std::string_view, 4> skipped;
 
   bool gated() const { return !gate.empty() || !gate_up.empty(); }
 };

@@ -328,7 +328,8 @@ absl::Status Weights::Check(const Checkpoint& checkpoint, std::span<const Weight
         if (name.empty() || !used.insert(name).second) return;
         const auto it = tensors.find(name);
         if (it != tensors.end()) return wrong.Add(fault(checkpoint, it->second, part));
-        missing.Add(absl::StrCat(checkpoint.listing_path(), ": tensor \"", name, "\": is missing"));
+        missing.Add(absl::StrCat(checkpoint.listing_path(), ": tensor \"", name, "\": is missing",
+                                 part.if_missing));
       };
       check(part.name, [&spec](const auto& file, const auto& stored, const auto& of) {
         return CheckStored(file, stored, of, spec.dtype);

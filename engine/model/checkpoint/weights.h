@@ -31,6 +31,7 @@ struct WeightPart {
   // Of a part that is stored 8-bit: the tensor with its scales, one for each stored row or one in
   // all, or as WeightSpec::block_scales says. Without a name, these scales are the part.
   std::string scales;
+  const char* if_missing = "";  // goes on behind the message that it is
 };
 
 // WeightSource: stored tensors that become one device tensor in another way than rectangles do.

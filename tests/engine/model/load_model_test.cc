@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/base/json.h"
 #include "engine/model/activations.h"
@@ -22,6 +26,7 @@
 namespace quire::testing {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -93,6 +98,81 @@ TEST(LoadTest, NamesTheExtraTensorUnlessItIsHarmless) {
   LoadedCheckpoint tied("qwen3");
   tied.Add("lm_head.weight", "F32", {256, 64}, 65536);
   EXPECT_TRUE(tied.Load().ok());
+}
+
+// Names every tensor that begins with a key by its value instead, as transformers' tables of
+// conversions do (_checkpoint_conversion_mapping of the two families that see).
+using Renaming = std::vector<std::pair<std::string, std::string>>;
+void Rename(const Renaming& renaming, LoadedCheckpoint& checkpoint) {
+  json header = json::object();
+  for (const auto& [name, entry] : checkpoint.header.items()) {
+    const auto rule = std::ranges::find_if(
+        renaming, [&name = name](const auto& from) { return name.starts_with(from.first); });
+    header[rule == renaming.end() ? name : rule->second + name.substr(rule->first.size())] = entry;
+  }
+  checkpoint.header = header;
+}
+const Renaming kAlone = {{"model.", ""}};
+const Renaming kModules = {{"language_model.model.", "model.language_model."},
+                           {"vision_tower.", "model.vision_tower."},
+                           {"multi_modal_projector.", "model.multi_modal_projector."},
+                           {"language_model.lm_head.", "lm_head."}};
+
+TEST(LoadTest, FindsTheDecoderByOtherNames) {
+  const std::pair<const char*, Renaming> cases[] = {{"llama", kAlone},
+                                                    {"qwen3", kAlone},
+                                                    {"exaone", {{"transformer.", ""}}},
+                                                    {"mistral-small3", kModules},
+                                                    {"gemma3-vision", kModules}};
+  for (const auto& [name, renaming] : cases) {
+    SCOPED_TRACE(name);
+    LoadedCheckpoint checkpoint(name);
+    Rename(renaming, checkpoint);
+    const TempDir dir;
+    checkpoint.WriteTo(dir);
+    const Expected expected = ReadExpected(name);
+    const Expected::Prompt& prompt = expected.prompts[1];
+    std::vector<int32_t> known = prompt.tokens;
+    known.insert(known.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
+    CountingBackend backend;
+    ModelRunner runner(dir.path(), {}, {}, backend);
+    EXPECT_LT(RelativeError(runner.RunChunked(known, 100, prompt.positions), prompt.logits), 1e-4);
+  }
+}
+
+// Exceptions of a quantization name the modules as the tensors are named.
+TEST(LoadTest, ExceptionsHaveTheNamesOfTheTensors) {
+  const std::string down = "layers.0.mlp.down_proj";
+  const auto wide = [](const LoadedCheckpoint& checkpoint) {
+    const TempDir dir;
+    checkpoint.WriteTo(dir);
+    return ModelConfig::Load(dir.path())->quantization.wide;
+  };
+  LoadedCheckpoint checkpoint("fp8-block");
+  json& exceptions = checkpoint.config["quantization_config"]["modules_to_not_convert"];
+  exceptions = {"model." + down};
+  EXPECT_THAT(wide(checkpoint), ElementsAre("model." + down));
+  Rename(kAlone, checkpoint);
+  EXPECT_THAT(wide(checkpoint), ::testing::IsEmpty());
+  exceptions = {down};
+  EXPECT_THAT(wide(checkpoint), ElementsAre(down));
+}
+
+TEST(LoadTest, SaysHowToServeADecoderWithoutAHead) {
+  const auto without_head = [](const Renaming& renaming) {
+    LoadedCheckpoint checkpoint("llama");
+    Rename(renaming, checkpoint);
+    // Its bytes stay.
+    checkpoint.header["layers.0.rotary_emb.inv_freq"] = checkpoint.header["lm_head.weight"];
+    checkpoint.header.erase("lm_head.weight");
+    return checkpoint;
+  };
+  LoadedCheckpoint alone = without_head(kAlone);
+  EXPECT_THAT(alone.Message(), HasSubstr("tensor \"lm_head.weight\": is missing; for a model that "
+                                         "only embeds, set \"tie_word_embeddings\" to true"));
+  alone.config["tie_word_embeddings"] = true;
+  EXPECT_TRUE(alone.Load().ok());
+  EXPECT_THAT(without_head({}).Message(), ::testing::Not(HasSubstr("embeds")));
 }
 
 TEST(LoadTest, NamesAllTensorsThatAreWrong) {
