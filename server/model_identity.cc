@@ -31,6 +31,7 @@ std::string RotationOf(const RopeConfig& rope) {
         rope.mscale_all_dim.value_or(-1), static_cast<double>(rope.truncate)}) {
     AddNumber(value, &facts);
   }
+  if (rope.attn_factor != 1) AddNumber(rope.attn_factor, &facts);
   return facts;
 }
 

@@ -112,10 +112,10 @@ float RopeAttentionScale(const RopeConfig& rope) {
     return static_cast<float>(std::sqrt(1.0 + std::log(rope.factor) / std::log(original)));
   }
   if (rope.mscale.has_value() && rope.mscale_all_dim.has_value()) {
-    return static_cast<float>(YarnScale(rope.factor, *rope.mscale) /
+    return static_cast<float>(rope.attn_factor * YarnScale(rope.factor, *rope.mscale) /
                               YarnScale(rope.factor, *rope.mscale_all_dim));
   }
-  return static_cast<float>(YarnScale(rope.factor, 1.0));
+  return static_cast<float>(rope.attn_factor * YarnScale(rope.factor, 1.0));
 }
 
 std::vector<int32_t> RotationOrder(const RopeConfig& rope, int32_t head_dim) {

@@ -16,23 +16,15 @@ constexpr double kHuge = 1e30;
 constexpr double kSmallest = 1e-6;
 
 constexpr const char* kKnownKeys[] = {
-    "rope_type",
-    "type",
-    "rope_theta",
-    "factor",
-    "finetuned",
-    "original_max_position_embeddings",
-    "beta_fast",
-    "beta_slow",
-    "low_freq_factor",
-    "mscale",
-    "mscale_all_dim",
-    "high_freq_factor",
-    "truncate",
-    "attention_factor",
-    "partial_rotary_factor",
-    "short_factor",
-    "long_factor",
+    "rope_type",       "type",
+    "rope_theta",      "factor",
+    "finetuned",       "original_max_position_embeddings",
+    "beta_fast",       "beta_slow",
+    "low_freq_factor", "mscale",
+    "mscale_all_dim",  "high_freq_factor",
+    "truncate",        "attention_factor",
+    "attn_factor",     "partial_rotary_factor",
+    "short_factor",    "long_factor",
 };
 
 struct ScalingName {
@@ -93,6 +85,9 @@ class RopeReader {
       return;
     }
     r_.scaling = known->scaling;
+    if (r_.scaling != RopeScaling::kYarn && rope_.Has("attn_factor")) {
+      rope_.Refuse("attn_factor", "this key for \"yarn\" only");
+    }
     if (r_.scaling == RopeScaling::kNone) return;
     if (r_.scaling == RopeScaling::kLongRope) return ReadLongRope();
     if (rope_.Has("short_factor") || rope_.Has("long_factor")) {
@@ -129,6 +124,7 @@ class RopeReader {
     r_.beta_fast = unless_zero("beta_fast").value_or(32.0);
     r_.beta_slow = unless_zero("beta_slow").value_or(1.0);
     r_.attention_factor = rope_.OptionalNumber("attention_factor", 0.0, kHuge);
+    r_.attn_factor = rope_.OptionalNumber("attn_factor", 0.0, kHuge).value_or(1.0);
     r_.mscale = unless_zero("mscale");
     r_.mscale_all_dim = unless_zero("mscale_all_dim");
     r_.truncate = rope_.Bool("truncate", true);

@@ -30,6 +30,7 @@ struct RopeConfig {
   double beta_fast = 32.0;            // yarn
   double beta_slow = 1.0;             // yarn
   std::optional<double> attention_factor;  // yarn, longrope; default from factor
+  double attn_factor = 1.0;                // yarn: of the default of attention_factor
   std::optional<double> mscale;            // yarn
   std::optional<double> mscale_all_dim;    // yarn
   bool truncate = true;                    // yarn

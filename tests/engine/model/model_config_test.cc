@@ -208,6 +208,8 @@ TEST(ModelConfigTest, YarnExtendsTheContextAndReadsItsOptions) {
   EXPECT_FALSE(c.rope.truncate);
   EXPECT_EQ(With(R"({"rope_scaling":{"type":"yarn","factor":2.0}})").rope.original_max_position,
             512);
+  EXPECT_THAT(Refusal(R"({"rope_scaling":{"type":"linear","factor":2.0,"attn_factor":0.9}})"),
+              HasSubstr("\"attn_factor\" is 0.9; supported: this key for \"yarn\" only"));
 }
 
 TEST(ModelConfigTest, ReadsTheStoredType) {

@@ -32,6 +32,26 @@ RopeConfig ReadConfig(const nlohmann::json& item) {
   return loaded->rope;
 }
 
+// The number of DeepSeek-R1-0528-Qwen3-8B is 1 / (0.1 ln 4 + 1): its scale is 1, as vLLM has it.
+TEST(RopeTest, AttnFactorMultipliesTheDefaultScaleOfYarn) {
+  const auto scale = [](nlohmann::json more) {
+    nlohmann::json parameters = {{"rope_type", "yarn"},
+                                 {"factor", 4.0},
+                                 {"original_max_position_embeddings", 32768},
+                                 {"attn_factor", 0.8782488562869419}};
+    parameters.update(more);
+    return RopeAttentionScale(
+        ReadConfig({{"head_dim", 128}, {"max_position", 131072}, {"rope_parameters", parameters}}));
+  };
+  EXPECT_FLOAT_EQ(scale(nlohmann::json::object()), 1);
+  EXPECT_FLOAT_EQ(scale({{"attn_factor", nullptr}}), 1.1386294f);
+  EXPECT_FLOAT_EQ(scale({{"attn_factor", 0.5}}), 0.5693147f);
+  EXPECT_FLOAT_EQ(scale({{"attention_factor", 1.25}}), 1.25);
+  // (0.08 ln 4 + 1) / (0.05 ln 4 + 1) * 0.5
+  EXPECT_FLOAT_EQ(scale({{"attn_factor", 0.5}, {"mscale", 0.8}, {"mscale_all_dim", 0.5}}),
+                  0.51944649f);
+}
+
 TEST(RopeTest, FrequenciesAndTablesEqualTransformers) {
   absl::StatusOr<nlohmann::json> json =
       ReadJsonFile(std::string(QUIRE_SOURCE_DIR) + "/tests/testdata/models/rope.json");
