@@ -113,10 +113,10 @@ absl::Status CheckStoredScales(const Checkpoint& checkpoint, const StoredTensor&
                                const WeightPart& part) {
   const std::string where =
       absl::StrCat(checkpoint.path(stored), ": tensor \"", part.scales, "\": ");
-  // One for each row, or one in all; either as a column.
+  // One for each row, or one in all; either as a column, or as [heads, 1, 1].
   const std::vector<int64_t>& shape = stored.shape;
   const int64_t rows = shape.empty() ? 1 : shape[0];
-  const bool is_column = shape.size() <= 1 || (shape.size() == 2 && shape[1] == 1);
+  const bool is_column = CountOf(shape) == rows;
   if (!is_column || (rows != 1 && rows != part.shape[0])) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, "has shape ", ShapeText(shape), "; the scales of ",

@@ -261,6 +261,26 @@ TEST(QuantizedCheckpointTest, ScalesOfKeysAndValuesHaveTheNamesOfTheirWriters) {
   EXPECT_NE(LogitsOf(none), expected);
 }
 
+// compressed-tensors stores them so with the strategy "attn_head".
+TEST(QuantizedCheckpointTest, ScalesOfKeysAndValuesAreAColumnOfAnyShape) {
+  const std::vector<float> expected = LogitsOf(EditedScales(kEightBitKv));
+  for (const size_t dimensions : {1, 2, 3, 4}) {
+    EditedScales checkpoint(kEightBitKv);
+    std::vector<int64_t> heads(dimensions, 1);
+    checkpoint.header[kAttention + "v_scale"]["shape"] = heads;
+    heads[0] = 2;
+    checkpoint.header[kAttention + "k_scale"]["shape"] = heads;
+    EXPECT_EQ(LogitsOf(checkpoint), expected) << dimensions;
+  }
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{1, 2}, std::vector<int64_t>{1, 2, 1}, std::vector<int64_t>{1, 1, 2}}) {
+    EditedScales checkpoint(kEightBitKv);
+    checkpoint.eight_bit_kv = true;
+    checkpoint.header[kAttention + "k_scale"]["shape"] = shape;
+    EXPECT_THAT(checkpoint.Message(), HasSubstr(kAttention + "k_scale\": has shape [1, "));
+  }
+}
+
 // Warnings of missing scales among the last problems of the log.
 int64_t WarningsOfKvScales() {
   const std::vector<LoggedProblem> problems = LastProblems();
