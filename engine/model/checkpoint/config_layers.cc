@@ -57,6 +57,18 @@ void RefuseWindows(ConfigReader& in) {
   }
 }
 
+// Programs disagree whether "layer_types" or "sliding_window" counts where the layers are equal.
+void RefuseFullLayers(ConfigReader& in) {
+  if (!in.Has("layer_types")) return;
+  for (const nlohmann::json& type : in.At("layer_types")) {
+    if (type == "sliding_attention") continue;
+    in.Refuse(
+        "layer_types",
+        "\"sliding_attention\" for every layer of this family, or null as \"sliding_window\"");
+    return;
+  }
+}
+
 void ReadWindow(ConfigReader& in, const Family& family, ModelConfig& out) {
   out.layer_is_sliding.assign(out.num_layers, 0);
   if (family.window == WindowRule::kNone) return RefuseWindows(in);
@@ -69,6 +81,7 @@ void ReadWindow(ConfigReader& in, const Family& family, ModelConfig& out) {
                                  .value_or(is_null ? 0 : family.defaults.sliding_window));
   }
   if (family.window == WindowRule::kAllLayers) {
+    if (out.sliding_window > 0) RefuseFullLayers(in);
     out.layer_is_sliding.assign(out.num_layers, out.sliding_window > 0);
   } else if (const size_t faults = in.num_faults();
              !ReadLayerTypes(in, out) && in.num_faults() == faults) {

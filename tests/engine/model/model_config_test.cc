@@ -173,6 +173,30 @@ TEST(ModelConfigTest, QwenWindowsAreByLayer) {
   EXPECT_EQ(With(R"({"use_sliding_window":true})", qwen).sliding_window, 0);
 }
 
+// transformers gives each layer of these families the window, vLLM follows the types.
+TEST(ModelConfigTest, RefusesFullLayersWhereEveryLayerHasTheWindow) {
+  for (const char* family : {"MistralForCausalLM", "Phi3ForCausalLM", "Starcoder2ForCausalLM"}) {
+    for (const char* types : {R"(["sliding_attention","full_attention","sliding_attention"])",
+                              R"(["full_attention","full_attention","full_attention"])"}) {
+      const std::string patch = std::string(R"({"sliding_window":32,"layer_types":)") + types + "}";
+      EXPECT_THAT(
+          Refusal(patch.c_str(), family),
+          AllOf(HasSubstr("\"layer_types\" is "),
+                HasSubstr("\"sliding_attention\" for every layer of this family, or null")));
+    }
+    EXPECT_THAT(With(R"({"sliding_window":32,"layer_types":
+        ["sliding_attention","sliding_attention","sliding_attention"]})",
+                     family)
+                    .layer_is_sliding,
+                ElementsAre(1, 1, 1));
+    EXPECT_THAT(With(R"({"sliding_window":null,"layer_types":
+        ["full_attention","full_attention","full_attention"]})",
+                     family)
+                    .layer_is_sliding,
+                ElementsAre(0, 0, 0));
+  }
+}
+
 TEST(ModelConfigTest, RopeIsTheSameInBothForms) {
   const ModelConfig old_form = With(R"({"rope_theta":500000.0,"rope_scaling":{"rope_type":"llama3",
       "factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
