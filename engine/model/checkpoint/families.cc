@@ -1,8 +1,10 @@
 // The table of families; a field that a row leaves out has the default of Family.
 #include "engine/model/checkpoint/families.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/model_config.h"
@@ -12,6 +14,7 @@ namespace {
 
 // Bounds of scales: far beyond any model, and products of them stay finite.
 constexpr double kLeastScale = 1e-6, kMostScale = 1e6;
+constexpr int64_t kMaxPosition = int64_t{1} << 27;
 
 float ReadScale(ConfigReader& in, const char* key, double fallback) {
   return static_cast<float>(in.OptionalNumber(key, kLeastScale, kMostScale).value_or(fallback));
@@ -55,6 +58,10 @@ void ReadGemma3(ConfigReader& in, ModelConfig& out) {
 void ReadCohere(ConfigReader& in, ModelConfig& out) {
   out.facts.logit_scale = ReadScale(in, "logit_scale", 0.0625);
   if (in.Bool("use_qk_norm", false)) out.facts.qk_norm = QkNorm::kLayerHeads;
+  // Command R has more positions here than in max_position_embeddings, its default.
+  const std::optional<int64_t> trained = in.OptionalInt("model_max_length", 1, kMaxPosition);
+  if (!trained.has_value()) return;
+  out.longest_position = std::max(out.longest_position, static_cast<int32_t>(*trained));
 }
 
 void ReadStableLm(ConfigReader& in, ModelConfig& out) {

@@ -67,7 +67,7 @@ struct ModelConfig {
   int32_t head_dim = 0;
   int32_t vocab_size = 0;                 // width of the logits
   int32_t max_position = 0;               // context length of the model, at least 2
-  int32_t longest_position = 0;           // what a user may raise it to: more with dynamic scaling
+  int32_t longest_position = 0;           // what a user may raise it to, perhaps more
   int32_t sliding_window = 0;             // 0: none
   std::vector<uint8_t> layer_is_sliding;  // [num_layers]
   float norm_eps = 1e-5f;

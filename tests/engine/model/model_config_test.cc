@@ -417,6 +417,21 @@ TEST(ModelConfigTest, DynamicScalingRaisesTheContextOnlyForThoseWhoAsk) {
   EXPECT_EQ(c.rope.original_max_position, 512);
 }
 
+// As c4ai-command-r-v01 has it; vLLM takes --max-model-len up to the same number.
+TEST(ModelConfigTest, CohereIsLongerForThoseWhoAsk) {
+  for (const char* family : {"CohereForCausalLM", "Cohere2ForCausalLM"}) {
+    const ModelConfig c =
+        With(R"({"max_position_embeddings":8192,"model_max_length":131072})", family);
+    EXPECT_EQ(c.max_position, 8192);
+    EXPECT_EQ(c.longest_position, 131072);
+    EXPECT_EQ(With(R"({"model_max_length":2})", family).longest_position, 512);
+    EXPECT_EQ(With(R"({"model_max_length":null})", family).longest_position, 512);
+    EXPECT_THAT(Refusal(R"({"model_max_length":"long"})", family),
+                HasSubstr("\"model_max_length\" is \"long\""));
+  }
+  EXPECT_EQ(With(R"({"model_max_length":131072})").longest_position, 512);
+}
+
 TEST(ModelConfigTest, GemmaHasTwoBasesInBothForms) {
   const ModelConfig old_form = With(R"({"hidden_size":64,"rope_theta":1e6,
       "rope_local_base_freq":5000,"sliding_window":32,"sliding_window_pattern":2,
