@@ -263,6 +263,14 @@ void SessionRecords::Cut(Slot slot, int32_t position, int64_t now_ns) {
   });
 }
 
+bool SessionRecords::CutOutput(Slot slot, int32_t num_output, int64_t now_ns) {
+  const int64_t position = int64_t{book_[slot].num_prompt} + num_output;
+  if (position >= static_cast<int64_t>(book_[slot].tokens.size())) return false;
+  Cut(slot, static_cast<int32_t>(position), now_ns);
+  TellTokens(slot, static_cast<int32_t>(position));
+  return true;
+}
+
 uint64_t SessionRecords::StartTurn(Slot slot) {
   const uint64_t turn = ++last_turn_ * book_.capacity() + slot;
   book_.Change(slot, [turn](SessionRecord& record) {

@@ -82,6 +82,9 @@ class SessionRecords {
   void MovePin(Slot slot, NodeId node);
   void ReleasePin(Slot slot);
   void Cut(Slot slot, int32_t position, int64_t now_ns);
+  // Cuts the session behind so many tokens of the last turn's output, and tells. False, and nothing
+  // done: it has no more.
+  bool CutOutput(Slot slot, int32_t num_output, int64_t now_ns);
   // Makes the session busy. Returns the number of the turn.
   uint64_t StartTurn(Slot slot);
   void DropBlocks(Slot slot);

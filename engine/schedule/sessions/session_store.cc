@@ -230,23 +230,13 @@ void SessionStore::CutTurn(RequestId request, int32_t num_output, int64_t now_ns
   const SessionBook::Slot slot = book_.FindRequest(request);
   if (slot == SessionBook::kNoSlot) return;
   if (book_[slot].turn == 0) {
-    CutOutput(slot, num_output, now_ns);
+    records_->CutOutput(slot, num_output, now_ns);
     return;
   }
   // The turn itself runs, or it has ended and the session is being exported.
   book_.Change(slot, [num_output](SessionRecord& record) {
     record.max_output = std::min(record.max_output, num_output);
   });
-}
-
-// False: the session has no more tokens than that.
-bool SessionStore::CutOutput(int32_t slot, int32_t num_output, int64_t now_ns) {
-  const SessionRecord& record = book_[slot];
-  const int64_t position = int64_t{record.num_prompt} + num_output;
-  if (position >= static_cast<int64_t>(record.tokens.size())) return false;
-  records_->Cut(slot, static_cast<int32_t>(position), now_ns);
-  records_->TellTokens(slot, static_cast<int32_t>(position));
-  return true;
 }
 
 int32_t SessionStore::MaxOutput(uint64_t turn) const {
@@ -303,7 +293,7 @@ void SessionStore::AbortTurn(uint64_t turn, NodeId node, int64_t now_ns) {
   });
   if (book_[slot].pinned) records_->MovePin(slot, book_[slot].kept);
   // A cut of the turn in front of the export has waited for the export's end.
-  if (exported && CutOutput(slot, book_[slot].max_output, now_ns)) return;
+  if (exported && records_->CutOutput(slot, book_[slot].max_output, now_ns)) return;
   records_->Tell(slot);
 }
 

@@ -155,7 +155,6 @@ class SessionStore {
 
  private:
   void StoreNow(int32_t slot, bool leaving, int64_t now_ns);
-  bool CutOutput(int32_t slot, int32_t num_output, int64_t now_ns);
 
   const std::unique_ptr<SessionRecords> records_;
   SessionBook& book_;
