@@ -216,7 +216,7 @@ class MultiHostTest(unittest.TestCase):
         address = free_address()
         with contextlib.ExitStack() as stack:
             follower = stack.enter_context(Follower(address))
-            leader = stack.enter_context(Leader(address, "--worker-step-timeout", "2"))
+            leader = stack.enter_context(Leader(address, "--worker-step-timeout", "3"))
             streams = self.started(leader)
             worker = follower.worker()
             follower.process.kill()
@@ -224,7 +224,7 @@ class MultiHostTest(unittest.TestCase):
             await_true(lambda: "waiting for nodes missing=1" in leader.log(), "the missing node")
             await_true(lambda: not alive(worker), "the end of the node's worker")
             self.assertEqual(leader.get("/livez")[0], 200)
-            time.sleep(4)  # twice the time in which a group must start
+            time.sleep(6)  # twice the time in which a group must start
             stack.enter_context(Follower(address))
             self.check(streams)
             leader.await_ready()

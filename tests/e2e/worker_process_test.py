@@ -146,7 +146,7 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(server.get("/readyz"), (200, "ok\n"))
 
     def test_a_stalled_worker_is_replaced(self):
-        with Server("--worker-step-timeout", "1s") as server:
+        with Server("--worker-step-timeout", "3s") as server:
             streams = [Stream(server.client, prompt) for prompt in PROMPTS]
             streams[0].await_tokens(100)
             halt(server.worker())
