@@ -25,8 +25,6 @@
 namespace quire {
 namespace {
 
-constexpr int kMaxAbortIds = 65536;
-
 v1::ServerInfo::State StateOf(const ControlResources& resources) {
   if (!resources.engine.Stats().fault.empty()) return v1::ServerInfo::STATE_FAULTED;
   return resources.drain.draining() ? v1::ServerInfo::STATE_DRAINING : v1::ServerInfo::STATE_READY;
@@ -109,8 +107,7 @@ absl::Status Abort(const ControlResources& resources, const Caller& caller,
   if (request.request_ids().empty() && !request.all()) {
     return InvalidField("request_ids", "is empty; name requests, or set all");
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
-                   IdsToAbort(request.request_ids(), kMaxAbortIds));
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, IdsToAbort(request.request_ids()));
   uint32_t remembered = 0;
   const auto streams = request.all() ? resources.streams.All(MayEnd(caller))
                                      : resources.streams.FindToAbort(ids, caller, &remembered);

@@ -19,7 +19,7 @@ class GenerationStream;
 // Each of the ids once, so that the search for them, which holds the table of streams, is as short
 // as the limit says. Refused with INVALID_ARGUMENT: more than `most` ids.
 absl::StatusOr<std::vector<std::string>> IdsToAbort(
-    const google::protobuf::RepeatedPtrField<std::string>& ids, int most);
+    const google::protobuf::RepeatedPtrField<std::string>& ids, int most = 65536);
 
 struct AbortedBy {
   const Caller& caller;

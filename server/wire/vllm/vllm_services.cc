@@ -20,7 +20,6 @@ namespace {
 
 // The release of the protocol whose messages this server knows.
 constexpr char kApiVersion[] = "0.5";
-constexpr int kMaxAbortIds = 65536;  // as quire.v1.Control/Abort has
 
 constexpr char kWeights[] = "weights are not replaced while the server runs; start another server";
 constexpr char kPause[] = "generation is not paused; quire.v1.Control/Drain refuses new requests";
@@ -77,8 +76,7 @@ void FillModelInfo(const ServingModel& model, vllm::ModelInfo* info) {
 
 absl::Status Abort(const WireResources& resources, const Caller& caller,
                    const vllm::AbortRequest& request) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
-                   IdsToAbort(request.request_ids(), kMaxAbortIds));
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, IdsToAbort(request.request_ids()));
   AbortStreams({.caller = caller,
                 .method = "vllm.Control/Abort",
                 .named = static_cast<size_t>(request.request_ids_size())},

@@ -160,14 +160,20 @@ TEST(VllmTest, SessionIdKeepsTheConversationAndChangesNoToken) {
   EXPECT_EQ(session.position(), 20u);
 }
 
+// A stream of many tokens, by the id "long".
+std::unique_ptr<grpc::ClientReader<vllm::GenerateResponse>> StreamLong(
+    vllm::Inference::Stub& stub, grpc::ClientContext* context) {
+  vllm::GenerateRequest request = Ask(1000);
+  request.set_request_id("long");
+  return stub.GenerateStream(context, request);
+}
+
 TEST(VllmTest, AbortEndsAStreamRegularly) {
   TestServer server;
   server.gate().Allow(3);
   const auto stub = vllm::Inference::NewStub(server.channel());
   grpc::ClientContext context;
-  vllm::GenerateRequest request = Ask(1000);
-  request.set_request_id("long");
-  const auto reader = stub->GenerateStream(&context, request);
+  const auto reader = StreamLong(*stub, &context);
   vllm::GenerateResponse frame;
   ASSERT_TRUE(reader->Read(&frame));
   ASSERT_TRUE(reader->Read(&frame));
@@ -187,15 +193,13 @@ TEST(VllmTest, AbortEndsAStreamRegularly) {
   server.ExpectNothingLeft();
 }
 
-// Each mention of an id once collected all streams of the id again, under the table's lock.
+// The search for the streams of an id holds the table of all streams.
 TEST(VllmTest, AbortTakesEachIdOnceAndManyOnlyInSeveralCalls) {
   TestServer server;
   server.gate().Allow(3);
   const auto stub = vllm::Inference::NewStub(server.channel());
   grpc::ClientContext context;
-  vllm::GenerateRequest request = Ask(1000);
-  request.set_request_id("long");
-  const auto reader = stub->GenerateStream(&context, request);
+  const auto reader = StreamLong(*stub, &context);
   vllm::GenerateResponse frame;
   ASSERT_TRUE(reader->Read(&frame));
   const auto control = vllm::Control::NewStub(server.channel());
