@@ -38,9 +38,10 @@ constexpr int kStageBytes = (kMaxRows + kTokens) * kChunkBytes;
 constexpr int kRingBytes = 213 << 10;
 template <int kTokens>
 constexpr int kStages = std::min(12, kRingBytes / kStageBytes<kTokens>);
-// Stages whose weights are copied while a predecessor runs: few, because its own loads would queue
-// behind them.
-constexpr int kEarlyStages = 3;
+// Stages whose weights are copied while a predecessor runs: not all, because its own loads would
+// queue behind them.
+template <int kTokens>
+constexpr int kEarlyStages = std::min(6, kStages<kTokens>);
 // The scales of 8-bit blocks cover as many columns.
 template <typename T>
 constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));
@@ -255,7 +256,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x >= kConsumers) {
     GiveRegisters<kSupplierRegisters>();
     Supplier<T, kTokens, kBlockScales> supplier{p, work, w, x, shared};
-    SupplyTiles<kEarlyStages>(supplier, threadIdx.x == kConsumers, cluster);
+    SupplyTiles<kEarlyStages<kTokens>>(supplier, threadIdx.x == kConsumers, cluster);
     return;
   }
   TakeRegisters<kConsumerRegisters>();

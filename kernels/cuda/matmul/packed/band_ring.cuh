@@ -1,5 +1,5 @@
-// BandRing and BandReader: packed weights on their way through shared memory, for products of one
-// or two tokens.
+// BandRing and BandReader: packed weights on their way through shared memory, for products of few
+// tokens (band_product.cuh).
 //
 // A stage of the ring is a band, 16 rows of weights, for 16 chunks of 128 columns: one for each
 // warp that computes. Two more warps supply them (band_supplier.cuh).
@@ -75,10 +75,10 @@ class BandReader {
  public:
   static constexpr int kBits = Ring::kElementBits, kGroups = Ring::kChunkGroups;
 
-  // One band of the chunk, for a lane: the first operand of each 32 columns, and each group's
-  // scales and zeros of rows r and r + 8.
+  // One band of the chunk, for a lane: the words of rows r and r + 8, and each group's scales and
+  // zeros of these rows.
   struct Unit {
-    uint32_t bytes[kChunkSpans][4];
+    uint32_t words[2][Ring::kVectors];
     float scales[kGroups][2];
     int32_t zeros[kGroups][2];
   };
@@ -90,14 +90,13 @@ class BandReader {
   __device__ __forceinline__ void Take(Unit& unit) {
     ring_.Full(place_.stage).Wait(place_.phase);
     const uint32_t stage = SharedAddress(ring_.stages[place_.stage]);
-    uint32_t words[2][Ring::kVectors];
 #pragma unroll
     for (int i = 0; i < Ring::kVectors; i += 4) {
       const uint32_t from =
           stage + warp_ * Ring::kChunkPitch + Ring::VectorAt(lane_ % 8, i + lane_ / 8);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        uint32_t* const to = words[j] + i;
+        uint32_t* const to = unit.words[j] + i;
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                      : "r"(from + j * 8 * Ring::kRowBytes)
@@ -120,15 +119,6 @@ class BandReader {
       }
     }
     Pass();
-#pragma unroll
-    for (int i = 0; i < kChunkSpans * 4; ++i) {
-      const int span = i / 4, j = i % 4;
-      if constexpr (kBits == 4) {
-        unit.bytes[span][j] = words[j % 2][span] & (j < 2 ? 0x0f0f0f0fu : 0xf0f0f0f0u);
-      } else {
-        unit.bytes[span][j] = words[j % 2][span * 2 + j / 2];
-      }
-    }
   }
   // Gives the next stage back when it has come, without a look at it.
   __device__ __forceinline__ void Skip() {
