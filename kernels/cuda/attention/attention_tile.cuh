@@ -1,9 +1,5 @@
-// Work on tiles that the attention kernels share: asynchronous copies into swizzled shared memory,
-// matrix fragments, and the step of the running softmax.
-//
-// A row in shared memory is a run of 16-byte vectors, vector v of row r at place v ^ (r % 8), or
-// v ^ (r / 2 % 4) in rows of four vectors: eight rows of one vector, which one ldmatrix takes, are
-// then in all 32 banks.
+// Work on tiles that the attention kernels share: matrix fragments of swizzled rows
+// (shared_memory.cuh), and the step of the running softmax.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,20 +12,6 @@
 
 namespace quire::cuda {
 
-// Byte offset of vector `v` of row `r`.
-template <int kRowBytes>
-__device__ __forceinline__ uint32_t SwizzledOffset(uint32_t row, uint32_t vector) {
-  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0);
-  const uint32_t turn = kRowBytes == 64 ? row >> 1 & 3 : row & 7;
-  return row * kRowBytes + ((vector ^ turn) << 4);
-}
-
-// Copies 16 bytes, or writes 16 zero bytes and reads no memory.
-__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 16 : 0)
-               : "memory");
-}
 // This lane's address for loading the four matrices of 16 rows and vectors 0 and 1: rows 0-7 and
 // 8-15 of vector 0, then of vector 1. The address for vectors 2 d and 2 d + 1 is this one ^
 // VectorPair(d) if rows begin at a multiple of 256 bytes.
@@ -39,19 +21,6 @@ __device__ __forceinline__ uint32_t FragmentAddress(uint32_t rows) {
   return rows + SwizzledOffset<kRowBytes>(lane % 16, lane / 16);
 }
 __device__ constexpr uint32_t VectorPair(uint32_t d) { return d << 5; }
-
-__device__ __forceinline__ void LoadMatrices(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&m)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(address)
-               : "memory");
-}
 
 // Two neighbours of a row, the first in the low half.
 template <typename T>

@@ -10,6 +10,16 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Byte offset of a vector of a row. A row in shared memory is a run of 16-byte vectors, vector v of
+// row r at place v ^ (r % 8), or v ^ (r / 2 % 4) in rows of four vectors: eight rows of one vector,
+// which one ldmatrix takes, are then in all 32 banks.
+template <int kRowBytes>
+__device__ __forceinline__ uint32_t SwizzledOffset(uint32_t row, uint32_t vector) {
+  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0);
+  const uint32_t turn = kRowBytes == 64 ? row >> 1 & 3 : row & 7;
+  return row * kRowBytes + ((vector ^ turn) << 4);
+}
+
 __device__ __forceinline__ void StoreVector(uint32_t to, const uint4& x) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
                "r"(x.w)
@@ -25,6 +35,12 @@ __device__ __forceinline__ uint4 LoadVector(uint32_t from) {
   return x;
 }
 
+// Copies 16 bytes, or writes 16 zero bytes and reads no memory.
+__device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
 // Closes this thread's group of asynchronous copies.
 __device__ __forceinline__ void CopyCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -54,6 +54,21 @@ __device__ __forceinline__ void MultiplyAdd(int32_t (&c)[4], const uint32_t (&a)
   }
 }
 
+// Loads four matrices of 8 x 8 elements of 16 bits: of matrix i, lane 8i + r has the address of row
+// r, and lane l gets elements 2 (l % 4) and the next one of row l / 4, or of the transpose's row.
+__device__ __forceinline__ void LoadMatrices(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&m)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(address)
+               : "memory");
+}
+
 // The lower two, or the upper two, of four 8-bit elements as f16.
 __device__ __forceinline__ uint32_t WidenLow(uint32_t four) {
   uint32_t halves;

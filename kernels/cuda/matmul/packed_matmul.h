@@ -1,4 +1,4 @@
-// PackedMatMul: x * w^T for packed w (kernels/packed_row.h) and ten to hundreds of tokens, where
+// PackedMatMul: x * w^T for packed w (kernels/packed_row.h) and tens to hundreds of tokens, where
 // reading the weights, widening them and multiplying them take about the same time.
 //
 // k and the cut fix the order of every sum. So a token's results have the same bits in every batch

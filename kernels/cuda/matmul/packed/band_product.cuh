@@ -20,6 +20,7 @@
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/warpgroup.cuh"
 #include "kernels/cuda/device/weight_passes.cuh"
 #include "kernels/cuda/matmul/packed/band_ring.cuh"
 #include "kernels/cuda/matmul/packed/band_supplier.cuh"
@@ -29,7 +30,11 @@ namespace quire::cuda {
 
 inline constexpr int kComputeWarps = kStageChunks;
 inline constexpr int kComputeThreads = kComputeWarps * 32;
-inline constexpr int kBandThreads = kComputeThreads + kSuppliers * 32;
+// A warpgroup holds the suppliers, for the sake of its registers.
+inline constexpr int kBandThreads = kComputeThreads + 128;
+inline constexpr int kSupplierRegisters = 56, kComputeRegisters = 104;
+static_assert(kSupplierRegisters * 128 + kComputeRegisters * kComputeThreads <=
+              65536 / kBandThreads / 8 * 8 * kBandThreads);
 
 struct BandProduct {
   const void* x;
@@ -47,9 +52,7 @@ struct BandProduct {
 };
 
 // A barrier of the warps that compute.
-__device__ __forceinline__ void SyncComputing() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kComputeThreads) : "memory");
-}
+__device__ __forceinline__ void SyncComputing() { SyncNamed(1, kComputeThreads); }
 
 template <typename Work>
 __global__ void __launch_bounds__(kBandThreads, 1)
@@ -57,18 +60,21 @@ __global__ void __launch_bounds__(kBandThreads, 1)
   using Shared = typename Work::Shared;
   // One block a multiprocessor, as of skinny/skinny_layout.cuh.
   static_assert(sizeof(Shared) > 113 << 10 && sizeof(Shared) <= 227 << 10);
-  extern __shared__ __align__(128) char bytes[];
+  extern __shared__ __align__(256) char bytes[];
   auto& shared = *reinterpret_cast<Shared*>(bytes);
   PdlTrigger();
   if (threadIdx.x == 0) shared.ring.Init();
   __syncthreads();
   const RowShare share(p.w.bands, Work::kMaxBands);
   if (threadIdx.x >= kComputeThreads) {
+    GiveRegisters<kSupplierRegisters>();
+    if (threadIdx.x >= kComputeThreads + kSuppliers * 32) return;
     BandSupplier supplier(p.w, shared.ring, threadIdx.x / 32 - kComputeWarps);
     supplier.Run(share);
     PdlWait();
     return;
   }
+  TakeRegisters<kComputeRegisters>();
   PdlWait();
   if (threadIdx.x == 0) shared.ring.predecessor_ended = 1;
   Work::Compute(p, share, shared);

@@ -9,6 +9,7 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/shared_memory.cuh"
+#include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/packed_row.h"
 
 namespace quire::cuda {
@@ -34,8 +35,8 @@ struct PackedBands {
 
 // In shared memory. Vector v of 16 bytes of a row lies where those of eight rows at the same
 // columns are in different banks, and so are the halves of a line that two chunks of four bits
-// share.
-template <int kBits, int kGroups>
+// share. The stages take at most kBytes.
+template <int kBits, int kGroups, int kBytes = 192 << 10>
 struct BandRing {
   static constexpr int kElementBits = kBits, kChunkGroups = kGroups;
   static constexpr int kRowBytes = kChunkColumns * kBits / 8;  // of a chunk
@@ -44,7 +45,7 @@ struct BandRing {
   static constexpr int kScales = kStageChunks * kChunkPitch;  // where they begin
   static constexpr int kZeros = kScales + kStageChunks * kGroups * kBandRows * 4;
   static constexpr int kStageBytes = RoundUp(kZeros + kStageChunks * kGroups * kBandRows, 128);
-  static constexpr int kStages = (192 << 10) / kStageBytes;
+  static constexpr int kStages = kBytes / kStageBytes;
 
   alignas(128) char stages[kStages][kStageBytes];
   uint64_t full[kStages], empty[kStages];
@@ -96,11 +97,8 @@ class BandReader {
           stage + warp_ * Ring::kChunkPitch + Ring::VectorAt(lane_ % 8, i + lane_ / 8);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        uint32_t* const to = unit.words[j] + i;
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(from + j * 8 * Ring::kRowBytes)
-                     : "memory");
+        auto& to = reinterpret_cast<uint32_t(&)[4]>(unit.words[j][i]);
+        LoadMatrices(to, from + j * 8 * Ring::kRowBytes);
       }
     }
 #pragma unroll

@@ -85,7 +85,7 @@ class BandSupplier {
   __device__ __forceinline__ void Copy(const Sources& s, int band) const {
     const uint32_t stage = SharedAddress(ring_.stages[place_.stage]);
     const int row = band * kBandRows;
-#pragma unroll
+#pragma unroll 1
     for (int part = 0; part < kParts; ++part) {
       const int at = lane_ * 16 + part * 512;
       const int64_t byte = s.byte + part * 512;

@@ -1,19 +1,21 @@
 // out[t, r] = sum over groups of scale[r, group] * (sum over c of the group of x[t, c] * (w[r, c] -
-// zero[r, group])), for at most 8 tokens: a stream of n * k weights of 4 or 8 bits past their
+// zero[r, group])), for at most 16 tokens: a stream of n * k weights of 4 or 8 bits past their
 // activations, bound by one read of the weights.
 //
 // Weights become floats in registers. Elements less their zeros are exact in the type of the matrix
 // units, so the sum over a group's columns in a chunk is that of exact products; it is multiplied
-// by the scale in float32. To widen an element costs more than to multiply it, so the kernel is as
-// near to the rate of instructions as to that of memory, and other warps copy the weights
-// (band_product.cuh).
+// by the scale in float32. To widen an element costs more than to multiply it, so a second tile of
+// eight tokens costs less than half as much as the first.
 #include "kernels/cuda/matmul/packed/grouped_matmul.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
+#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
+#include "kernels/cuda/matmul/packed/activation_ring.cuh"
 #include "kernels/cuda/matmul/packed/band_product.cuh"
 #include "kernels/cuda/matmul/packed/packed_weights.cuh"
 #include "kernels/packed_row.h"
@@ -21,33 +23,13 @@
 namespace quire::cuda {
 namespace {
 
-// Bands whose sums the warps exchange at a time. With 20 floats a token the rows and tokens of a
-// store hit 32 banks.
+constexpr int kTileTokens = kRingTokens;
+// Tiles of bands whose sums the warps exchange at a time. With 20 floats a token the rows and
+// tokens of a store hit 32 banks.
 constexpr int kExchanged = 2, kTokenPitch = 20;
-using Exchange = float[kComputeWarps][kExchanged][kMaxGroupedTokens][kTokenPitch];
-constexpr int kStored = kExchanged * kMaxGroupedTokens * kBandRows;  // sums of an exchange
+using Exchange = float[kComputeWarps][kExchanged][kTileTokens][kTokenPitch];
+constexpr int kStored = kExchanged * kTileTokens * kBandRows;  // sums of an exchange
 static_assert(kStored <= kComputeThreads);
-
-// A chunk of activations: word p of a span of 32 columns is the pair of columns 8p + 2q of this
-// lane's token, q its place among four.
-using Activations = uint32_t[kChunkSpans][4];
-
-// Zeros stand for tokens and columns past the last.
-template <typename T>
-__device__ __forceinline__ void LoadChunk(const BandProduct& p, int chunk, Activations& x) {
-  const int token = static_cast<int>(threadIdx.x % 32 / 4), column = chunk * kChunkColumns;
-  const T* const from =
-      static_cast<const T*>(p.x) + token * p.x_stride + column + threadIdx.x % 4 * 2;
-#pragma unroll
-  for (int span = 0; span < kChunkSpans; ++span) {
-    const bool within = token < p.tokens && column + span * kPackedColumns < p.w.k;
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const T* const at = from + span * kPackedColumns + pair * 8;
-      x[span][pair] = within ? *reinterpret_cast<const uint32_t*>(at) : 0;
-    }
-  }
-}
 
 // Half a span of a unit, 16 columns, as the first operand: of rows r and r + 8, then of both eight
 // columns further.
@@ -62,10 +44,10 @@ __device__ __forceinline__ void WidenHalf(const Unit& unit, int half, const uint
   }
 }
 
-// Adds the products of a unit and a chunk of activations.
-template <typename T, int kBits, int kGroups, typename Unit>
-__device__ __forceinline__ void AddProducts(float (&sums)[4], int groups, const Unit& unit,
-                                            const Activations& x) {
+// Adds the products of a unit and the tiles.
+template <typename T, int kBits, int kGroups, typename Unit, int kTiles>
+__device__ __forceinline__ void AddProducts(float (&sums)[kTiles][4], int groups, const Unit& unit,
+                                            const ActivationRing<T, kTiles>& activations) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     if (group >= groups) break;
@@ -74,65 +56,80 @@ __device__ __forceinline__ void AddProducts(float (&sums)[4], int groups, const 
     for (int j = 0; j < 2; ++j) {
       zeros[j] = ZeroWord<T, kBits>(static_cast<uint32_t>(unit.zeros[group][j]));
     }
-    float partial[2][4] = {};  // two sums, so that no product waits for the one before it
+    float partial[kTiles][2][4] = {};  // two sums, so that no product waits for the one before it
 #pragma unroll
-    for (int i = 0; i < 2 * kChunkSpans / kGroups; ++i) {
-      const int half = group * (2 * kChunkSpans / kGroups) + i;
-      uint32_t w[4];
-      WidenHalf<T, kBits>(unit, half, zeros, w);
-      const uint32_t* const pairs = &x[half / 2][half % 2 * 2];
-      MultiplyAdd<T>(partial[i % 2], w, pairs[0], pairs[1]);
+    for (int i = 0; i < kChunkSpans / kGroups; ++i) {
+      const int span = group * (kChunkSpans / kGroups) + i;
+      uint32_t x[kTiles][4];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) activations.Get(tile, span, x[tile]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t w[4];
+        WidenHalf<T, kBits>(unit, span * 2 + half, zeros, w);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          MultiplyAdd<T>(partial[tile][half], w, x[tile][half * 2], x[tile][half * 2 + 1]);
+        }
+      }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sums[i] += unit.scales[group][i / 2] * (partial[0][i] + partial[1][i]);
+    for (int i = 0; i < kTiles * 4; ++i) {
+      const auto& [even, odd] = partial[i / 4];
+      sums[i / 4][i % 4] += unit.scales[group][i % 4 / 2] * (even[i % 4] + odd[i % 4]);
     }
   }
 }
 
-template <typename T, int kBits, int kGroups>
+template <typename T, int kBits, int kGroups, int kTiles>
 struct GroupedWork {
-  // Each pass loads the activations again; more bands take more registers than there are.
-  static constexpr int kMaxBands = 8 - kGroups * kBits / 8;
+  // Each pass reads the activations again; more bands take more registers than there are.
+  static constexpr int kMaxBands =
+      kTiles == 1 ? 8 - kGroups * kBits / 8 : std::max(2, 4 - kGroups * kBits / 8);
+  using Ring = BandRing<kBits, kGroups, 128 << 10>;
+  using Activations = ActivationRing<T, kTiles>;
   struct Shared {
-    BandRing<kBits, kGroups> ring;
+    Ring ring;
+    alignas(256) typename Activations::Slots activations[kComputeWarps];
     Exchange sums;
   };
-  // Of a lane: two tokens of rows r and r + 8 of a band.
-  using Sums = float[kMaxBands][4];
+  // Of a lane: two tokens of each tile and of rows r and r + 8 of a band.
+  using Sums = float[kMaxBands][kTiles][4];
 
   // Adds the warps' sums of one pass, in the order of the warps, and stores them.
   __device__ static __forceinline__ void StoreSums(const BandProduct& p, const Sums& sums,
                                                    const RowPass& pass, Exchange& exchange) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = threadIdx.x % kBandRows;
-    const int token = threadIdx.x / kBandRows % kMaxGroupedTokens;
-    const int part = threadIdx.x / (kBandRows * kMaxGroupedTokens) % kExchanged;
+    const int row = threadIdx.x % kBandRows, at = threadIdx.x / kBandRows % kTileTokens;
+    const int part = threadIdx.x / (kBandRows * kTileTokens) % kExchanged;
 #pragma unroll
-    for (int first = 0; first < kMaxBands; first += kExchanged) {
-      if (first >= pass.bands) break;
+    for (int first = 0; first < kMaxBands * kTiles; first += kExchanged) {
+      if (first / kTiles >= pass.bands) break;
       SyncComputing();  // the sums of the last exchange have been read
 #pragma unroll
       for (int i = 0; i < kExchanged * 4; ++i) {
-        const int band = first + i / 4, j = i % 4;
+        const int band = (first + i / 4) / kTiles, tile = (first + i / 4) % kTiles, j = i % 4;
         if (band >= kMaxBands) break;
-        exchange[warp][i / 4][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sums[band][j];
+        exchange[warp][i / 4][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sums[band][tile][j];
       }
       SyncComputing();
-      if (threadIdx.x >= kStored || first + part >= pass.bands || token >= p.tokens) continue;
-      float total = exchange[0][part][token][row];
+      const int band = (first + part) / kTiles;
+      const int token = (first + part) % kTiles * kTileTokens + at;
+      if (threadIdx.x >= kStored || band >= pass.bands || token >= p.tokens) continue;
+      float total = exchange[0][part][at][row];
 #pragma unroll
-      for (int i = 1; i < kComputeWarps; ++i) total += exchange[i][part][token][row];
-      p.Store<T>(total, token, (pass.begin + first + part) * kBandRows + row);
+      for (int i = 1; i < kComputeWarps; ++i) total += exchange[i][part][at][row];
+      p.Store<T>(total, token, (pass.begin + band) * kBandRows + row);
     }
   }
 
   // A warp's part of a block's products.
   __device__ static __forceinline__ void Compute(const BandProduct& p, const RowShare& share,
                                                  Shared& shared) {
-    using Reader = BandReader<BandRing<kBits, kGroups>>;
+    using Reader = BandReader<Ring>;
     const int warp = threadIdx.x / 32, k = p.w.k;
     Reader reader(shared.ring, p.w.zeros != nullptr);
+    Activations activations(p, shared.activations[warp], warp);
     const int chunks = CeilDiv(k, kChunkColumns);
     for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
       Sums sums = {};
@@ -142,27 +139,36 @@ struct GroupedWork {
           for (int band = 0; band < pass.bands; ++band) reader.Skip();
           continue;
         }
-        Activations x;
-        LoadChunk<T>(p, chunk, x);
+        activations.Take(chunk, chunk + kComputeWarps < chunks ? chunk + kComputeWarps : warp);
         const int groups = CeilDiv(k - chunk * kChunkColumns, kChunkColumns / kGroups);
 #pragma unroll
         for (int band = 0; band < kMaxBands; ++band) {
           if (band >= pass.bands) break;
           typename Reader::Unit unit;
           reader.Take(unit);
-          AddProducts<T, kBits, kGroups>(sums[band], groups, unit, x);
+          AddProducts<T, kBits, kGroups>(sums[band], groups, unit, activations);
         }
       }
       StoreSums(p, sums, pass, shared.sums);
     }
+    activations.End();
   }
 };
+
+template <typename T, int kBits, int kGroups>
+using OneTile = GroupedWork<T, kBits, kGroups, 1>;
+template <typename T, int kBits, int kGroups>
+using TwoTiles = GroupedWork<T, kBits, kGroups, 2>;
+static_assert(kMaxGroupedTokens == 2 * kTileTokens);
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 }  // namespace
 
-void PrepareGroupedMatMul() { BandKernels<GroupedWork>::Prepare(); }
+void PrepareGroupedMatMul() {
+  BandKernels<OneTile>::Prepare();
+  BandKernels<TwoTiles>::Prepare();
+}
 
 bool FitsGroupedMatMul(const MatMulParams& p) {
   constexpr int64_t kMaxDim = int64_t{1} << 30;
@@ -180,7 +186,8 @@ bool FitsGroupedMatMul(const MatMulParams& p) {
 
 void GroupedMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsGroupedMatMul(p) && p.x.dim[0] <= kMaxGroupedTokens);
-  BandKernels<GroupedWork>::Enqueue(p, device);
+  if (p.x.dim[0] <= kTileTokens) return BandKernels<OneTile>::Enqueue(p, device);
+  BandKernels<TwoTiles>::Enqueue(p, device);
 }
 
 }  // namespace quire::cuda

@@ -1,4 +1,4 @@
-// GroupedMatMul: x * w^T for packed w (kernels/packed_row.h) and at most 8 tokens, at the speed of
+// GroupedMatMul: x * w^T for packed w (kernels/packed_row.h) and at most 16 tokens, at the speed of
 // reading the weights.
 //
 // k and the columns that share a scale alone fix the order of every sum. So a token's results have
@@ -11,7 +11,7 @@
 
 namespace quire::cuda {
 
-inline constexpr int kMaxGroupedTokens = 8;
+inline constexpr int kMaxGroupedTokens = 16;
 
 // Call once per process and device, before the first GroupedMatMul and outside a capture.
 void PrepareGroupedMatMul();
