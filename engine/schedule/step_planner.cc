@@ -292,19 +292,27 @@ void StepPlanner::FindShortest() {
   }
 }
 
-// For the first waiting request.
+// For the first waiting request that blocks can help: not one that waits for the end of pins.
 void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
+  if (sequences_.num_free_rows() == 0) return;
+  walk_.Restart();
   const Sequence* first = walk_.Peek();
-  if (first == nullptr || sequences_.num_free_rows() == 0) return;
+  for (int32_t i = 0; first != nullptr && !FitsBesidePins(config_, sequences_, *first); ++i) {
+    if (i == kLookAhead) return;
+    walk_.Leave();
+    walk_.Passed();
+    first = walk_.Peek();
+  }
+  if (first == nullptr) return;
   const int32_t wanted = BlocksToReserve(config_, *first) + BlockWatermark(sequences_);
   while (sequences_.pool().available() < wanted && tiering_.GiveUpSlowStore(now_ns)) {
   }
 }
 
 void StepPlanner::BeginAdmissions(int64_t now_ns) {
-  BeginRestored(now_ns);
-  walk_.Restart();  // a sequence whose restore failed waits again
+  BeginRestored(now_ns);  // a sequence whose restore failed waits again
   TakeBackFromSlowCopies(now_ns);
+  walk_.Restart();
   passed_over_.clear();
   looked_at_ = 0;
 }

@@ -324,6 +324,35 @@ TEST(SchedulerRestoreTest, ARequestDoesNotWaitForSlowCopies) {
   EXPECT_GT(sim.Say().host_tokens, 0);
 }
 
+// Blocks do not help a request that waits for the end of a pin, so slow copies go on beside it.
+TEST(SchedulerRestoreTest, ARequestThatPinsHoldUpTakesNoSlowCopiesBack) {
+  SchedulerConfig config = Config(60, 60);
+  config.tiering.block_bytes = CopyJob::kMaxBytes;  // a copy a job
+  config.sessions.max_pinned_share = 0.25;
+  Conversation sim(config);
+  sim.CreateSession(0, "pinned");
+  for (const char* session : {"s", "pinned"}) {
+    sim.Add({.prompt_tokens = *session == 's' ? 100 : 56,
+             .max_tokens = 4,
+             .stops_at_eos = false,
+             .session = session});
+    sim.RunToEnd(1);
+  }
+  ASSERT_TRUE(sim.store().Pin(0, "pinned", sim.now_ns).ok());
+  ASSERT_TRUE(sim.store().Offload(0, "s", sim.now_ns).ok());
+  for (int32_t i = 0; i < CopyJob::kMaxInFlight; ++i) EXPECT_TRUE(sim.SendCopy());
+  sim.Add({.prompt_tokens = 190, .max_tokens = 4, .stops_at_eos = false});
+  const int32_t free = sim.load().free_blocks;
+  for (int second = 0; second < 4; ++second) {
+    EXPECT_FALSE(sim.Schedule());
+    EXPECT_TRUE(sim.load().held_up);
+    EXPECT_EQ(sim.load().free_blocks, free) << second;
+    sim.now_ns += kSecond;
+  }
+  sim.RunCopies();
+  EXPECT_EQ(sim.scheduler().tiering_stats().stored_blocks, 26);
+}
+
 // The pipeline is full, so no plan can end the restore. Its time must not stay the next timer: a
 // thread that sleeps until the next timer would not sleep at all.
 TEST(SchedulerRestoreTest, ALateRestoreIsNoTimerWhileStepsAreInFlight) {
