@@ -130,6 +130,32 @@ bool KeepsElements(const SchemaNode& mine, const SchemaNode& other) {
          !other.contains("prefixItems");
 }
 
+// "nullable" adds null to the type and the constants beside it: the same schema without it.
+SchemaNode NullAsType(SchemaNode schema) {
+  if (!schema.contains("nullable")) return schema;
+  const bool nullable = schema["nullable"] == true;
+  if (nullable && !schema.contains("type")) return schema;
+  schema.erase("nullable");
+  if (!nullable) return schema;
+  SchemaNode& type = schema["type"];
+  if (!type.is_array()) type = SchemaNode::array({type});
+  type.push_back("null");
+  if (SchemaNode constants = ConstantsOf(schema); constants.is_array()) {
+    constants.push_back(nullptr);
+    schema.erase("const");
+    schema["enum"] = std::move(constants);
+  }
+  return schema;
+}
+
+// Whether the type or the constants of a schema exclude null.
+bool ExcludesNull(const SchemaNode& schema) {
+  const SchemaNode constants = ConstantsOf(schema);
+  if (constants.is_array()) return !HaveCommon(constants, SchemaNode::array({nullptr}));
+  const auto types = TypesOf(schema);
+  return schema.contains("type") && std::find(types.begin(), types.end(), "null") == types.end();
+}
+
 absl::Status MergeKeyword(const std::string& keyword, const SchemaNode& value,
                           const std::string& path, SchemaNode* out) {
   const auto at = out->find(keyword);
@@ -251,10 +277,13 @@ absl::StatusOr<SchemaNode> MergeSchemas(const SchemaNode& a, const SchemaNode& b
                      ": items is about the other schema's prefixItems, too; write one schema "
                      "of both"));
   }
-  SchemaNode out = a;
-  for (const auto& [keyword, value] : b.items()) {
+  SchemaNode out = NullAsType(a);
+  const SchemaNode other = NullAsType(b);
+  const bool excludes_null = ExcludesNull(out) || ExcludesNull(other);
+  for (const auto& [keyword, value] : other.items()) {
     RETURN_IF_ERROR(MergeKeyword(keyword, value, path, &out));
   }
+  if (excludes_null) out.erase("nullable");
   return out;
 }
 

@@ -183,6 +183,37 @@ TEST(SchemaReaderTest, CombinesSchemas) {
   EXPECT_FALSE(Accepts(*nullable, "\"ab\""));
 }
 
+// Null is allowed by a combination if every part allows it.
+TEST(SchemaReaderTest, CombinesNullable) {
+  struct Case {
+    const char* schema;
+    bool null;
+  };
+  for (const Case& c : {
+           Case{R"({"type": "string", "anyOf": [{"minLength": 1, "nullable": true}]})", false},
+           Case{R"({"type": "string", "allOf": [{"type": "string", "nullable": true}]})", false},
+           Case{R"({"enum": ["a"], "allOf": [{"type": "string", "nullable": true}]})", false},
+           Case{R"({"type": ["string", "null"], "allOf": [{"type": "string", "nullable": true}]})",
+                true},
+           Case{R"({"allOf": [{"type": "string", "nullable": true},
+                              {"type": "string", "maxLength": 1, "nullable": true}]})",
+                true},
+           Case{R"({"allOf": [{"type": "string", "nullable": true, "enum": ["a", "b"]},
+                              {"enum": ["a", null]}]})",
+                true},
+           Case{R"({"allOf": [{"type": "string", "nullable": true},
+                              {"type": "string", "nullable": false}]})",
+                false},
+           Case{R"({"allOf": [{"type": "string", "nullable": true}, {"description": "any"}]})",
+                true},
+       }) {
+    const auto guide = Compile(Schema(c.schema));
+    EXPECT_EQ(Accepts(*guide, "null"), c.null) << c.schema;
+    EXPECT_TRUE(Accepts(*guide, "\"a\"")) << c.schema;
+    EXPECT_FALSE(Accepts(*guide, "1")) << c.schema;
+  }
+}
+
 // A keyword about all that its own schema leaves open is about what the other schema declares, too.
 TEST(SchemaReaderTest, CombinesNothingThatReachesIntoTheOther) {
   EXPECT_THAT(SchemaError(R"({"allOf": [{"properties": {"foo": {}}}],

@@ -70,6 +70,7 @@ TEST(CallGrammarTest, ArgumentsAreAnObjectWhateverTheSchemaLeavesOpen) {
   for (const char* parameters :
        {"{}", "true", R"({"description": "none"})", R"({"type": ["null", "object"]})",
         R"({"type": "object", "nullable": true})", R"({"anyOf": [{"type": "object"}, {}]})",
+        R"({"anyOf": [{"type": "object", "nullable": true}, {"nullable": true}]})",
         R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": ["object", "string"]}}})"}) {
     const CallableTool tool =
         ReadTool(R"({"name": "f", "parameters": )" + std::string(parameters) + "}");
