@@ -29,6 +29,18 @@ bool FitsBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
          kv.sessions().PinnedBeside(kv.Look(sequence).node) <= room;
 }
 
+const Sequence* FirstBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
+                                FairWalk& walk) {
+  walk.Restart();
+  for (int32_t i = 0; i < PartClaims::kLookAhead; ++i) {
+    const Sequence* const sequence = walk.Peek();
+    if (sequence == nullptr || FitsBesidePins(config, sequences, *sequence)) return sequence;
+    walk.Leave();
+    walk.Passed();
+  }
+  return nullptr;
+}
+
 PartClaims::PartClaims(const SchedulerConfig& config, LiveSequences& sequences, FairWalk& walk)
     : config_(config), sequences_(sequences), accounts_(sequences.accounts()), walk_(walk) {}
 

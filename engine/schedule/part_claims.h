@@ -21,6 +21,11 @@ int32_t BlockWatermark(const LiveSequences& sequences);
 bool FitsBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
                     const Sequence& sequence);
 
+// The first of the waiting sequences that FitsBesidePins; null: none of those that a step looks at.
+// Restarts the walk.
+const Sequence* FirstBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
+                                FairWalk& walk);
+
 class PartClaims {
  public:
   // Waiting sequences looked at in one step.

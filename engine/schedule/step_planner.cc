@@ -295,14 +295,7 @@ void StepPlanner::FindShortest() {
 // For the first waiting request that blocks can help: not one that waits for the end of pins.
 void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
   if (sequences_.num_free_rows() == 0) return;
-  walk_.Restart();
-  const Sequence* first = walk_.Peek();
-  for (int32_t i = 0; first != nullptr && !FitsBesidePins(config_, sequences_, *first); ++i) {
-    if (i == kLookAhead) return;
-    walk_.Leave();
-    walk_.Passed();
-    first = walk_.Peek();
-  }
+  const Sequence* const first = FirstBesidePins(config_, sequences_, walk_);
   if (first == nullptr) return;
   const int32_t wanted = BlocksToReserve(config_, *first) + BlockWatermark(sequences_);
   while (sequences_.pool().available() < wanted && tiering_.GiveUpSlowStore(now_ns)) {
