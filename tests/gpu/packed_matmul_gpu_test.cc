@@ -4,6 +4,7 @@
 //
 // Covers kernels/cuda/matmul/packed/packed_weights.cuh,
 // kernels/cuda/matmul/packed/digit_cutter.cuh, kernels/cuda/matmul/packed/band_ring.cuh,
+// kernels/cuda/matmul/packed/band_product.cuh, kernels/cuda/matmul/packed/activation_ring.cuh,
 // kernels/cuda/matmul/packed/band_supplier.cuh, kernels/cuda/rows/gather_columns.cu
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/matmul/packed/digit_matmul.h"
@@ -103,18 +104,36 @@ INSTANTIATE_TEST_SUITE_P(
         Case{2, Four(32, 96, 32, true)}, Case{3, Four(1008, 320, 64)},
         Case{4, Four(33, 192, 64, true), DType::kF16}, Case{4, Four(48, 192, 64), DType::kF16},
         Case{5, Four(80, 160, 0), DType::kBF16, true}, Case{5, Four(67, 160, 0, true)},
-        Case{13, Four(112, 544, 128, true)}, Case{1, Four(6144, 4096, 128)},
-        Case{8, Four(4096, 14336, 128, true)}, Case{7, Four(4096, 4096, 32, true), DType::kF16},
-        Case{9, Four(28672, 4096, 128)}, Case{16, Four(5120, 2048, 64, true), DType::kBF16, true},
-        Case{17, Four(4096, 4096, 128)}, Case{33, Four(515, 1056, 32), DType::kF16},
-        Case{32, Four(6144, 4096, 128, true)}, Case{33, Four(6144, 4096, 128, true)},
-        Case{200, Four(1000, 14336, 64), DType::kF16, true}, Case{130, Four(28672, 4096, 0)},
-        Case{100, Four(24, 96, 32, true)}, Case{1, Eight(16, 128, 128)}, Case{1, Eight(5, 32, 0)},
-        Case{3, Eight(336, 224, 32, true)}, Case{2, Eight(16, 32, 0)},
-        Case{6, Eight(4096, 4096, 0)}, Case{12, Eight(1040, 4160, 64), DType::kF16, true},
-        Case{16, Eight(4096, 14336, 128, true)}, Case{64, Eight(2048, 1024, 0, true)},
-        Case{200, Eight(4096, 4096, 128, true), DType::kF16},
+        Case{1, Four(6144, 4096, 128)}, Case{8, Four(4096, 14336, 128, true)},
+        Case{7, Four(4096, 4096, 32, true), DType::kF16}, Case{9, Four(28672, 4096, 128)},
+        Case{16, Four(5120, 2048, 64, true), DType::kBF16, true}, Case{17, Four(4096, 4096, 128)},
+        Case{33, Four(515, 1056, 32), DType::kF16}, Case{32, Four(6144, 4096, 128, true)},
+        Case{33, Four(6144, 4096, 128, true)}, Case{200, Four(1000, 14336, 64), DType::kF16, true},
+        Case{130, Four(28672, 4096, 0)}, Case{100, Four(24, 96, 32, true)},
+        Case{1, Eight(16, 128, 128)}, Case{1, Eight(5, 32, 0)}, Case{3, Eight(336, 224, 32, true)},
+        Case{2, Eight(16, 32, 0)}, Case{6, Eight(4096, 4096, 0)},
+        Case{12, Eight(1040, 4160, 64), DType::kF16, true}, Case{16, Eight(4096, 14336, 128, true)},
+        Case{64, Eight(2048, 1024, 0, true)}, Case{200, Eight(4096, 4096, 128, true), DType::kF16},
         Case{513, Four(1024, 2048, 128, true)}, Case{1024, Eight(2048, 1024, 0)}));
+
+// Kernels of few tokens take one tile of tokens or two, several bands a pass, several passes,
+// stages that are used again, every size of a group and a ragged last chunk.
+INSTANTIATE_TEST_SUITE_P(
+    Bands, PackedMatMulGpuTest,
+    ::testing::Values(Case{1, Four(19024, 2080, 32, true)}, Case{1, Four(2048, 1536, 256, true)},
+                      Case{5, Four(19024, 2112, 64, true), DType::kF16},
+                      Case{3, Eight(19024, 2080, 0)}, Case{6, Four(272, 416, 32, true)},
+                      Case{6, Four(2048, 1536, 256, true)},
+                      Case{4, Eight(208, 448, 64, true), DType::kF16},
+                      Case{10, Four(19024, 2080, 32, true), DType::kF16},
+                      Case{13, Four(112, 544, 0, true)}, Case{15, Eight(4096, 2080, 32)}));
+// The same under the sanitizers, small: a block has its ring filled more than once.
+INSTANTIATE_TEST_SUITE_P(
+    Small, PackedMatMulGpuTest,
+    ::testing::Values(Case{2, Four(32, 96, 32, true)}, Case{2, Eight(4240, 2080, 0)},
+                      Case{3, Four(1008, 320, 64)}, Case{5, Four(80, 160, 0), DType::kBF16, true},
+                      Case{8, Eight(4240, 2080, 0)}, Case{12, Eight(4240, 2080, 32, true)},
+                      Case{32, Four(48, 192, 64, true)}));
 
 const cuda::TileClusters& Clusters() {
   static const cuda::TileClusters clusters = [] {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/ceil_div.h"
+#include "kernels/check.h"
 #include "kernels/packed_row.h"
 #include "tests/kernels/cases.h"
 
@@ -28,6 +29,7 @@ class PackedMatrix {
         elements_(static_cast<size_t>(shape.n * shape.k)),
         scales_(static_cast<size_t>(blocks_ * stride_), NAN),
         zeros_(static_cast<size_t>(shape.zeros ? blocks_ * stride_ : 0), 0xff) {
+    CHECK(shape.group == 0 || shape.k % shape.group == 0);
     const int64_t levels = shape.dtype == DType::kU4 ? 16 : 256;
     for (int64_t r = 0; r < shape.n; ++r) {
       uint8_t* const row = &bytes_[static_cast<size_t>(BytesOf(shape.dtype, r * shape.k))];

@@ -1,5 +1,6 @@
-// Shared memory of a block: addresses in the form of instructions, groups of asynchronous copies,
-// Barrier, which counts arrivals and bytes (mbarrier), and Place, a place in a ring of them.
+// Shared memory of a block: addresses in the form of instructions, rows of which eight are in all
+// banks, asynchronous copies and groups of them, Barrier, which counts arrivals and bytes
+// (mbarrier), and Place, a place in a ring of them.
 #pragma once
 
 #include <cstdint>

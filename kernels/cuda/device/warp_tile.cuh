@@ -1,5 +1,6 @@
-// MultiplyAdd: the product of matrix fragments, which a warp computes by mma.sync. A fragment's
-// register has two elements of 16 bits or four integers of 8. And 8-bit floats as f16.
+// Matrix fragments of a warp: MultiplyAdd, their product by mma.sync, LoadMatrices, which reads
+// them from shared memory, and 8-bit floats as f16. A fragment's register has two elements of 16
+// bits or four integers of 8.
 #pragma once
 
 #include <cuda_bf16.h>

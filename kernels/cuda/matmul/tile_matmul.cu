@@ -41,7 +41,7 @@ constexpr int kStages = std::min(12, kRingBytes / kStageBytes<kTokens>);
 // Stages whose weights are copied while a predecessor runs: not all, because its own loads would
 // queue behind them.
 template <int kTokens>
-constexpr int kEarlyStages = std::min(6, kStages<kTokens>);
+constexpr int kEarlyStages = std::min(6, kStages<kTokens> - 1);
 // The scales of 8-bit blocks cover as many columns.
 template <typename T>
 constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));

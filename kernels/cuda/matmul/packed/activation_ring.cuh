@@ -12,8 +12,7 @@ namespace quire::cuda {
 
 inline constexpr int kRingTokens = 8;  // of a tile
 
-// A chunk of kTiles tiles is in use. Of one tile the next chunk is on its way; of two there is no
-// room for it.
+// With one tile the next chunk is copied while one is used; two tiles leave no room for that.
 template <typename T, int kTiles>
 class ActivationRing {
   static constexpr int kRowBytes = kChunkColumns * 2, kVectors = kRowBytes / 16;

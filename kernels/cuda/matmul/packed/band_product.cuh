@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/ceil_div.h"
+#include "kernels/check.h"
 #include "kernels/cuda/device/check.h"
 #include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kBandThreads, 1)
   }
   TakeRegisters<kComputeRegisters>();
   PdlWait();
-  if (threadIdx.x == 0) shared.ring.predecessor_ended = 1;
+  if (threadIdx.x == 0) shared.ring.EndPredecessor();
   Work::Compute(p, share, shared);
 }
 

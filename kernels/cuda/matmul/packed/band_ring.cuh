@@ -49,7 +49,7 @@ struct BandRing {
 
   alignas(128) char stages[kStages][kStageBytes];
   uint64_t full[kStages], empty[kStages];
-  volatile uint32_t predecessor_ended;
+  uint32_t ended;  // 1: the predecessor has ended
 
   __device__ __forceinline__ Barrier Full(int stage) const { return {SharedAddress(&full[stage])}; }
   __device__ __forceinline__ Barrier Empty(int stage) const {
@@ -62,7 +62,14 @@ struct BandRing {
       Full(i).Init(kSuppliers * 32);
       Empty(i).Init(kStageChunks);
     }
-    predecessor_ended = 0;
+    ended = 0;
+  }
+
+  // By one thread that has waited for the predecessor.
+  __device__ void EndPredecessor() { atomicExch(&ended, 1); }
+  // The same answer in all lanes of a warp, which call it together.
+  __device__ __forceinline__ bool PredecessorEnded() {
+    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
   }
 
   __device__ static __forceinline__ int VectorAt(int row, int v) {

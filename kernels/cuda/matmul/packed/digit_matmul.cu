@@ -25,7 +25,7 @@ using Exchange = float[kComputeWarps][kExchanged][kTileTokens][kBandRows];
 
 // The first operand of 32 columns of a unit: bytes.
 template <int kBits, typename Unit>
-__device__ __forceinline__ void BytesOf(const Unit& unit, int span, uint32_t (&bytes)[4]) {
+__device__ __forceinline__ void WeightBytes(const Unit& unit, int span, uint32_t (&bytes)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const auto& words = unit.words[j % 2];
@@ -50,7 +50,7 @@ __device__ __forceinline__ void AddProducts(float (&sums)[2], int groups, const 
     for (int j = 0; j < kChunkSpans / kGroups; ++j) {
       const int span = group * (kChunkSpans / kGroups) + j;
       uint32_t bytes[4];
-      BytesOf<kBits>(unit, span, bytes);
+      WeightBytes<kBits>(unit, span, bytes);
       MultiplyAdd<uint8_t>(products, bytes, digits[span][0], digits[span][1]);
     }
 #pragma unroll

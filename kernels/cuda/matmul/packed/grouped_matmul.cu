@@ -1,11 +1,11 @@
 // out[t, r] = sum over groups of scale[r, group] * (sum over c of the group of x[t, c] * (w[r, c] -
-// zero[r, group])), for at most 16 tokens: a stream of n * k weights of 4 or 8 bits past their
-// activations, bound by one read of the weights.
+// zero[r, group])), for at most 16 tokens: a stream of n * k weights of 4 or 8 bits, each read
+// once, past their activations.
 //
 // Weights become floats in registers. Elements less their zeros are exact in the type of the matrix
 // units, so the sum over a group's columns in a chunk is that of exact products; it is multiplied
-// by the scale in float32. To widen an element costs more than to multiply it, so a second tile of
-// eight tokens costs less than half as much as the first.
+// by the scale in float32. Two tiles of eight tokens share the widened weights, so the second costs
+// less than half as much as the first.
 #include "kernels/cuda/matmul/packed/grouped_matmul.h"
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
-#include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
 #include "kernels/cuda/matmul/packed/activation_ring.cuh"
 #include "kernels/cuda/matmul/packed/band_product.cuh"
@@ -23,12 +22,11 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kTileTokens = kRingTokens;
 // Tiles of bands whose sums the warps exchange at a time. With 20 floats a token the rows and
 // tokens of a store hit 32 banks.
 constexpr int kExchanged = 2, kTokenPitch = 20;
-using Exchange = float[kComputeWarps][kExchanged][kTileTokens][kTokenPitch];
-constexpr int kStored = kExchanged * kTileTokens * kBandRows;  // sums of an exchange
+using Exchange = float[kComputeWarps][kExchanged][kRingTokens][kTokenPitch];
+constexpr int kStored = kExchanged * kRingTokens * kBandRows;  // sums of an exchange
 static_assert(kStored <= kComputeThreads);
 
 // Half a span of a unit, 16 columns, as the first operand: of rows r and r + 8, then of both eight
@@ -83,10 +81,10 @@ __device__ __forceinline__ void AddProducts(float (&sums)[kTiles][4], int groups
 
 template <typename T, int kBits, int kGroups, int kTiles>
 struct GroupedWork {
-  // Each pass reads the activations again; more bands take more registers than there are.
+  // Each pass reads the activations again; with more bands the compiler spills.
   static constexpr int kMaxBands =
       kTiles == 1 ? 8 - kGroups * kBits / 8 : std::max(2, 4 - kGroups * kBits / 8);
-  using Ring = BandRing<kBits, kGroups, 128 << 10>;
+  using Ring = BandRing<kBits, kGroups, 128 << 10>;  // activations and sums take the rest
   using Activations = ActivationRing<T, kTiles>;
   struct Shared {
     Ring ring;
@@ -100,8 +98,8 @@ struct GroupedWork {
   __device__ static __forceinline__ void StoreSums(const BandProduct& p, const Sums& sums,
                                                    const RowPass& pass, Exchange& exchange) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = threadIdx.x % kBandRows, at = threadIdx.x / kBandRows % kTileTokens;
-    const int part = threadIdx.x / (kBandRows * kTileTokens) % kExchanged;
+    const int row = threadIdx.x % kBandRows, at = threadIdx.x / kBandRows % kRingTokens;
+    const int part = threadIdx.x / (kBandRows * kRingTokens) % kExchanged;
 #pragma unroll
     for (int first = 0; first < kMaxBands * kTiles; first += kExchanged) {
       if (first / kTiles >= pass.bands) break;
@@ -114,7 +112,7 @@ struct GroupedWork {
       }
       SyncComputing();
       const int band = (first + part) / kTiles;
-      const int token = (first + part) % kTiles * kTileTokens + at;
+      const int token = (first + part) % kTiles * kRingTokens + at;
       if (threadIdx.x >= kStored || band >= pass.bands || token >= p.tokens) continue;
       float total = exchange[0][part][at][row];
 #pragma unroll
@@ -159,7 +157,7 @@ template <typename T, int kBits, int kGroups>
 using OneTile = GroupedWork<T, kBits, kGroups, 1>;
 template <typename T, int kBits, int kGroups>
 using TwoTiles = GroupedWork<T, kBits, kGroups, 2>;
-static_assert(kMaxGroupedTokens == 2 * kTileTokens);
+static_assert(kMaxGroupedTokens == 2 * kRingTokens);
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
@@ -186,7 +184,7 @@ bool FitsGroupedMatMul(const MatMulParams& p) {
 
 void GroupedMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsGroupedMatMul(p) && p.x.dim[0] <= kMaxGroupedTokens);
-  if (p.x.dim[0] <= kTileTokens) return BandKernels<OneTile>::Enqueue(p, device);
+  if (p.x.dim[0] <= kRingTokens) return BandKernels<OneTile>::Enqueue(p, device);
   BandKernels<TwoTiles>::Enqueue(p, device);
 }
 

@@ -1,5 +1,5 @@
-// GroupedMatMul: x * w^T for packed w (kernels/packed_row.h) and at most 16 tokens, at the speed of
-// reading the weights.
+// GroupedMatMul: x * w^T for packed w (kernels/packed_row.h) and at most 16 tokens, in one read
+// of the weights.
 //
 // k and the columns that share a scale alone fix the order of every sum. So a token's results have
 // the same bits with any other tokens in the product, on any number of multiprocessors, and for any
