@@ -31,14 +31,15 @@ bool FitsBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
 
 const Sequence* FirstBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
                                 FairWalk& walk) {
-  walk.Restart();
-  for (int32_t i = 0; i < PartClaims::kLookAhead; ++i) {
-    const Sequence* const sequence = walk.Peek();
-    if (sequence == nullptr || FitsBesidePins(config, sequences, *sequence)) return sequence;
+  const Sequence* sequence = walk.Peek();
+  int32_t passed = 0;
+  while (sequence != nullptr && !FitsBesidePins(config, sequences, *sequence)) {
     walk.Leave();
     walk.Passed();
+    sequence = ++passed < PartClaims::kLookAhead ? walk.Peek() : nullptr;
   }
-  return nullptr;
+  if (passed > 0) walk.Restart();
+  return sequence;
 }
 
 PartClaims::PartClaims(const SchedulerConfig& config, LiveSequences& sequences, FairWalk& walk)

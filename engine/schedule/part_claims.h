@@ -22,7 +22,7 @@ bool FitsBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
                     const Sequence& sequence);
 
 // The first of the waiting sequences that FitsBesidePins; null: none of those that a step looks at.
-// Restarts the walk.
+// The walk is at its beginning, before and after.
 const Sequence* FirstBesidePins(const SchedulerConfig& config, LiveSequences& sequences,
                                 FairWalk& walk);
 

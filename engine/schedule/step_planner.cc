@@ -303,9 +303,9 @@ void StepPlanner::TakeBackFromSlowCopies(int64_t now_ns) {
 }
 
 void StepPlanner::BeginAdmissions(int64_t now_ns) {
-  BeginRestored(now_ns);  // a sequence whose restore failed waits again
+  BeginRestored(now_ns);
+  walk_.Restart();  // a sequence whose restore failed waits again
   TakeBackFromSlowCopies(now_ns);
-  walk_.Restart();
   passed_over_.clear();
   looked_at_ = 0;
 }
