@@ -139,7 +139,7 @@ SchemaNode NullAsType(SchemaNode schema) {
   if (!nullable) return schema;
   SchemaNode& type = schema["type"];
   if (!type.is_array()) type = SchemaNode::array({type});
-  type.push_back("null");
+  if (!HaveCommon(type, SchemaNode::array({"null"}))) type.push_back("null");
   if (SchemaNode constants = ConstantsOf(schema); constants.is_array()) {
     constants.push_back(nullptr);
     schema.erase("const");

@@ -195,6 +195,7 @@ TEST(SchemaReaderTest, CombinesNullable) {
            Case{R"({"enum": ["a"], "allOf": [{"type": "string", "nullable": true}]})", false},
            Case{R"({"type": ["string", "null"], "allOf": [{"type": "string", "nullable": true}]})",
                 true},
+           Case{R"({"allOf": [{"type": ["string", "null"], "nullable": true}]})", true},
            Case{R"({"allOf": [{"type": "string", "nullable": true},
                               {"type": "string", "maxLength": 1, "nullable": true}]})",
                 true},
