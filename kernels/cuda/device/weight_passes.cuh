@@ -1,5 +1,6 @@
 // RowShare and RowPass: how a product of few tokens divides the rows of its weights, in bands of 16
-// rows, among blocks and over time; and the copies that read them once.
+// rows, among blocks and over time; the copies that read them once; and PredecessorFlag, by which
+// they begin with few before the predecessor has ended.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,20 @@ struct RowPass {
     begin += bands;
     --larger_left;
     bands = share.pass_bands + (larger_left > 0);
+  }
+};
+
+// Tells the warps of a block whether the predecessor has ended. Lies in shared memory.
+struct PredecessorFlag {
+  uint32_t ended;
+
+  // By one thread, before a barrier of the block.
+  __device__ void Clear() { ended = 0; }
+  // By one thread that has waited for the predecessor.
+  __device__ void Set() { atomicExch(&ended, 1); }
+  // The same answer in all lanes of a warp, which call it together.
+  __device__ __forceinline__ bool IsSet() {
+    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
   }
 };
 

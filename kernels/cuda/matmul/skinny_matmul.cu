@@ -101,11 +101,11 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   extern __shared__ __align__(128) char bytes[];
   auto& shared = *reinterpret_cast<Shared<F, kSlots>*>(bytes);
   PdlTrigger();
-  if (threadIdx.x == kThreads) shared.ended = 0;
+  if (threadIdx.x == kThreads) shared.predecessor.Clear();
   __syncthreads();
   if (threadIdx.x >= kThreads) {
     PdlWait();
-    if (threadIdx.x == kThreads) atomicExch(&shared.ended, 1);
+    if (threadIdx.x == kThreads) shared.predecessor.Set();
     return;
   }
   const RowShare share(CeilDiv(p.n, kGroupRows), F::kGroups);

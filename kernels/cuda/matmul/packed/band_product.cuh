@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kBandThreads, 1)
   }
   TakeRegisters<kComputeRegisters>();
   PdlWait();
-  if (threadIdx.x == 0) shared.ring.EndPredecessor();
+  if (threadIdx.x == 0) shared.ring.predecessor.Set();
   Work::Compute(p, share, shared);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
+#include "kernels/cuda/device/weight_passes.cuh"
 #include "kernels/packed_row.h"
 
 namespace quire::cuda {
@@ -49,7 +50,7 @@ struct BandRing {
 
   alignas(128) char stages[kStages][kStageBytes];
   uint64_t full[kStages], empty[kStages];
-  uint32_t ended;  // 1: the predecessor has ended
+  PredecessorFlag predecessor;
 
   __device__ __forceinline__ Barrier Full(int stage) const { return {SharedAddress(&full[stage])}; }
   __device__ __forceinline__ Barrier Empty(int stage) const {
@@ -62,14 +63,7 @@ struct BandRing {
       Full(i).Init(kSuppliers * 32);
       Empty(i).Init(kStageChunks);
     }
-    ended = 0;
-  }
-
-  // By one thread that has waited for the predecessor.
-  __device__ void EndPredecessor() { atomicExch(&ended, 1); }
-  // The same answer in all lanes of a warp, which call it together.
-  __device__ __forceinline__ bool PredecessorEnded() {
-    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
+    predecessor.Clear();
   }
 
   __device__ static __forceinline__ int VectorAt(int row, int v) {

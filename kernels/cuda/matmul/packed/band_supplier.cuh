@@ -75,7 +75,7 @@ class BandSupplier {
 
   // Waits for the ring's next stage, and for older copies while a predecessor runs.
   __device__ __forceinline__ void AwaitRoom() {
-    if (supplied_ >= kEarlyStages && !ring_.PredecessorEnded()) {
+    if (supplied_ >= kEarlyStages && !ring_.predecessor.IsSet()) {
       const int older = supplied_ - kEarlyStages;
       ring_.Full(older % Ring::kStages).Wait(older / Ring::kStages);
     }

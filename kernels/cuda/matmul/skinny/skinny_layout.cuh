@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/weight_passes.cuh"
 #include "kernels/device_limits.h"
 #include "kernels/row_scale.h"
 
@@ -72,12 +73,7 @@ struct Shared {
   alignas(128) char rings[kWarps][kSlots][kUnitBytes];
   float scales[kWarps][F::kBlocks ? kSlots : 1][kGroupRows];  // of a unit's rows
   typename F::Sum sums[kWarps][kExchanged][kTileTokens][kTokenPitch];
-  uint32_t ended;  // 1: the predecessor has ended
-
-  // The same answer in all lanes of a warp, which call it together.
-  __device__ __forceinline__ bool PredecessorEnded() {
-    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
-  }
+  PredecessorFlag predecessor;
 };
 static_assert(kExchanged * kTileTokens * kGroupRows == kThreads);
 // One block a multiprocessor. If two fitted, the next product's blocks would start beside this

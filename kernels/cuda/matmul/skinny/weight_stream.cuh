@@ -42,7 +42,7 @@ class WeightStream {
     Point();
 #pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
-      if (i >= kEarlySlots && !shared.PredecessorEnded()) CopyWait<kEarlySlots - 1>();
+      if (i >= kEarlySlots && !shared.predecessor.IsSet()) CopyWait<kEarlySlots - 1>();
       Fetch();
     }
   }
