@@ -87,7 +87,7 @@ inline constexpr DeviceLimits kCudaLimits = {
     .max_elements = (int64_t{1} << 31) * 8 - 1,
     // rows/each_element.cuh: four vectors of eight elements for each of 1024 threads.
     .max_eight_bit_width = 4 * 1024 * 8,
-    // matmul/skinny/skinny_layout.cuh, matmul/lt_product.cc: 16 bytes of a row at a time.
+    // matmul/skinny_matmul.cu, matmul/lt_product.cc: 16 bytes of a row at a time.
     .eight_bit_multiple = 16,
     // device/dispatch.h, matmul/matmul.cc: the two types that matrix units take.
     .weight_dtypes = kHalfDTypes,

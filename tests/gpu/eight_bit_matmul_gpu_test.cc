@@ -150,6 +150,14 @@ INSTANTIATE_TEST_SUITE_P(Integers, EightBitMatMulGpuTest,
                                            Case{16, 6144, 4096, DType::kF16, true, 0, DType::kI8},
                                            Case{45, 513, 1040, DType::kBF16, true, 0, DType::kI8}));
 
+// Several passes of a block over its rows, with ragged rows and columns.
+INSTANTIATE_TEST_SUITE_P(
+    Passes, EightBitMatMulGpuTest,
+    ::testing::Values(Case{7, 19027, 1040, DType::kBF16, true},
+                      Case{5, 19027, 2080, DType::kBF16, true, 128}, Case{1, 28672, 4096},
+                      Case{5, 19027, 1040, DType::kBF16, true, 0, DType::kI8},
+                      Case{12, 19027, 1040, DType::kF16, true, 0, DType::kI8}));
+
 void ExpectTokensAlone(int64_t tokens, int32_t scale_rows, DType dtype = DType::kE4M3) {
   constexpr int64_t kN = 4096, kK = 1040;
   Random random(5);

@@ -3,9 +3,8 @@
 // the ends.
 //
 // Covers kernels/cuda/matmul/packed/packed_weights.cuh,
-// kernels/cuda/matmul/packed/digit_cutter.cuh, kernels/cuda/matmul/packed/band_ring.cuh,
-// kernels/cuda/matmul/packed/band_product.cuh, kernels/cuda/matmul/packed/activation_ring.cuh,
-// kernels/cuda/matmul/packed/band_supplier.cuh, kernels/cuda/rows/gather_columns.cu
+// kernels/cuda/matmul/packed/packed_bands.cuh, kernels/cuda/matmul/packed/digit_cutter.cuh,
+// kernels/cuda/rows/gather_columns.cu
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/matmul/packed/digit_matmul.h"
 #include "kernels/cuda/matmul/packed/expand_packed.h"

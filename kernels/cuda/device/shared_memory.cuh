@@ -105,6 +105,18 @@ struct Barrier {
         : "memory");
     return over != 0;
   }
+  // Never suspends the thread.
+  __device__ __forceinline__ bool IsOverNow(uint32_t phase) const {
+    uint32_t over;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(over)
+        : "r"(address), "r"(phase & 1)
+        : "memory");
+    return over != 0;
+  }
 };
 
 // A place in a ring of stages and the phase of its barriers.

@@ -1,175 +1,178 @@
 // out[t, r] = sum over c of x[t, c] * w[r, c], for at most 16 tokens: a stream of n * k weights
-// past a few activations, bound by one read of the weights (2 n k bytes at 4.3 TB/s).
+// past a few activations (bands/band_product.cuh), bound by one read of the weights.
 //
-// Matrix units take 16 rows of w as their first operand (a group) and 8 tokens as their second (a
-// tile). A block owns a run of groups, whose number differs by at most one between blocks, and goes
-// over them in passes of a few groups. Within a pass the columns are cut into chunks of 64, which
-// the warps take in turn; each warp sums its own chunks in registers, and the warps' sums are added
-// in the order of the warps. So k alone fixes the order of each sum.
-//
-// A warp's weights come through a ring of asynchronous copies. Every lane copies the bytes that it
-// reads itself, so there are no barriers and no bank conflicts. The ring needs no result of a
-// predecessor and is filled before PdlWait: memory is busy with the next product's weights as soon
-// as a block of this product has ended, while small kernels run between the two. Fetching further
-// ahead, into the second-level cache, would delay those kernels by more than it saves.
+// The operands of the matrix units may have any columns if both agree, so a lane takes those that
+// lie in its words. 8-bit floats are widened to 16 bits in registers, exactly: the matrix units
+// have no 8-bit products of this shape.
 //
 // A chunk of 8-bit elements is a block of columns with scales of its own, where there are such
 // blocks: a warp multiplies each chunk's sums by the chunk's scales before it adds them to its own.
-//
-// 8-bit floats are widened to 16 bits in registers: the matrix units have no 8-bit products of this
-// shape, and the compiler would widen the activations again for each group.
 #include "kernels/cuda/matmul/skinny_matmul.h"
 
-#include <algorithm>
+#include <cuda_fp8.h>
+
 #include <bit>
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
-#include "kernels/cuda/device/device_math.cuh"
 #include "kernels/cuda/device/dispatch.h"
-#include "kernels/cuda/device/launch.h"
-#include "kernels/cuda/device/weight_passes.cuh"
-#include "kernels/cuda/matmul/skinny/activation_stream.cuh"
-#include "kernels/cuda/matmul/skinny/skinny_layout.cuh"
-#include "kernels/cuda/matmul/skinny/unit_products.cuh"
-#include "kernels/cuda/matmul/skinny/weight_stream.cuh"
+#include "kernels/cuda/device/warp_tile.cuh"
+#include "kernels/cuda/matmul/bands/activation_ring.cuh"
+#include "kernels/cuda/matmul/bands/band_product.cuh"
+#include "kernels/cuda/matmul/bands/band_walk.cuh"
+#include "kernels/cuda/matmul/bands/tile_sums.cuh"
+#include "kernels/device_limits.h"
 #include "kernels/row_scale.h"
 
 namespace quire::cuda {
 namespace {
 
-using namespace skinny;
+static_assert(kMaxSkinnyTokens == 2 * kMatrixTokens);
+static_assert(ChunkColumns(8) == kScaleRun && kCudaLimits.eight_bit_multiple == 16);
 
-// Adds one chunk of a pass's groups to the sums, fetching a unit for each one used.
-template <typename F, int kTiles, int kSlots>
-__device__ __forceinline__ void AddChunk(Sums<F, kTiles>& sums, int groups,
-                                         WeightStream<F, kSlots>& weights,
-                                         const Activations<kTiles>& x,
-                                         const TokenScales<kTiles>& x_scales) {
-  const TokenOperands<F, kTiles> tokens(x);
-#pragma unroll
-  for (int group = 0; group < F::kGroups; ++group) {
-    if (group >= groups) break;
-    AddUnit<F, kTiles>(sums[group], weights.Take(), tokens, x_scales);
-    weights.Fetch();
-  }
-}
-
-// Adds the warps' sums of one pass, in the order of the warps, and stores them.
-template <typename F, typename Out, int kTiles, int kSlots>
-__device__ __forceinline__ void StoreSums(const Product& p, const Sums<F, kTiles>& sums,
-                                          const RowPass& pass, Shared<F, kSlots>& shared) {
-  constexpr int kGroupsAtOnce = kExchanged / kTiles;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int row = threadIdx.x % kGroupRows;
-  const int token = threadIdx.x / kGroupRows % kTileTokens;
-  const int part = threadIdx.x / (kGroupRows * kTileTokens);
-#pragma unroll
-  for (int first = 0; first < kMaxGroups; first += kGroupsAtOnce) {
-    if (first >= pass.bands) break;
-    __syncthreads();  // the sums of the last exchange have been read
-#pragma unroll
-    for (int i = 0; i < kExchanged; ++i) {
-      const typename F::Sum(&sum)[kChains][4] = sums[first + i / kTiles][i % kTiles];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        shared.sums[warp][i][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sum[0][j] + sum[1][j];
-      }
-    }
-    __syncthreads();
-    typename F::Sum sum = shared.sums[0][part][token][row];
-#pragma unroll
-    for (int i = 1; i < kWarps; ++i) sum += shared.sums[i][part][token][row];
-    auto total = static_cast<float>(sum);
-    const int group = first + part / kTiles;
-    const int t = part % kTiles * kTileTokens + token;
-    const int r = (pass.begin + group) * kGroupRows + row;
-    if (group < pass.bands && r < p.n && t < p.tokens) {
-      if (!F::kBlocks && p.w_scales != nullptr) total *= p.x_scales[t] * p.w_scales[r];
-      if (p.bias != nullptr) total += ToFloat(static_cast<const Out*>(p.bias)[r]);
-      static_cast<Out*>(p.out)[t * p.out_stride + r] = FromFloat<Out>(total);
-    }
-  }
-}
-
-// kWarps warps compute. One more warp waits for the predecessor and tells the warps that fill the
-// ring.
-template <typename F, typename Out, int kTiles, int kSlots>
-__global__ void __launch_bounds__(kThreads + 32, 1)
-    SkinnyKernel(const __grid_constant__ Product p) {
-  using T = typename F::Element;
-  extern __shared__ __align__(128) char bytes[];
-  auto& shared = *reinterpret_cast<Shared<F, kSlots>*>(bytes);
-  PdlTrigger();
-  if (threadIdx.x == kThreads) shared.predecessor.Clear();
-  __syncthreads();
-  if (threadIdx.x >= kThreads) {
-    PdlWait();
-    if (threadIdx.x == kThreads) shared.predecessor.Set();
-    return;
-  }
-  const RowShare share(CeilDiv(p.n, kGroupRows), F::kGroups);
-  WeightStream<F, kSlots> weights(p, share, shared);
-  PdlWait();
-
-  const int chunks = CeilDiv(p.k, kChunk<T>);
-  constexpr int kAhead = F::template kChunksAhead<kTiles>;
-  const int end = RoundUp(chunks, kWarps * kAhead);
-  ActivationStream<F, kTiles> activations(p, end);
-  Activations<kTiles> x[kAhead];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) x[i] = activations.Next();
-  for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
-    Sums<F, kTiles> sums = {};
-    for (int first = threadIdx.x / 32; first < end; first += kWarps * kAhead) {
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int chunk = first + i * kWarps;
-        if (chunk < chunks) {
-          TokenScales<kTiles> scales;
-          if constexpr (F::kBlocks) LoadScales<kTiles>(p, chunk, scales);
-          AddChunk<F>(sums, pass.bands, weights, x[i], scales);
-        }
-        x[i] = activations.Next();
-      }
-    }
-    StoreSums<F, Out, kTiles>(p, sums, pass, shared);
-  }
-}
-
-using Kernel = void (*)(Product);
-struct SizedKernel {
-  Kernel kernel;
-  size_t shared_bytes;
+// The elements of a product, and whether each chunk of their columns has scales.
+template <typename T, bool kChunksHaveScales = false>
+struct Form {
+  using Element = T;
+  using Sum = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
+  static constexpr bool kBlocks = kChunksHaveScales, kEightBit = sizeof(T) == 1;
+  static constexpr bool kWidens = std::is_same_v<T, __nv_fp8_e4m3>;
+  using Factor = std::conditional_t<kWidens, __half, T>;
+  static constexpr int kWords = kWidens ? 1 : 2;  // of a row or a token in one product
 };
-template <typename F, typename Out, int kSlots>
-SizedKernel KernelFor(int tokens) {
-  return {tokens <= kTileTokens ? SkinnyKernel<F, Out, 1, kSlots> : SkinnyKernel<F, Out, 2, kSlots>,
-          sizeof(Shared<F, kSlots>)};
-}
-template <typename F, typename Out>
-SizedKernel KernelFor(int tokens, bool large) {
-  return large ? KernelFor<F, Out, kSlotsOfLarge>(tokens)
-               : KernelFor<F, Out, kSlotsOfSmall>(tokens);
-}
 
-template <typename F, typename Out>
-void Prepare() {
-  for (int tokens : {1, kMaxSkinnyTokens}) {
-    for (bool large : {false, true}) {
-      const SizedKernel sized = KernelFor<F, Out>(tokens, large);
-      CUDA_CHECK(cudaFuncSetAttribute(sized.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(sized.shared_bytes)));
-    }
+// The scales of a chunk for this lane's two tokens of each tile. They are loaded when the chunk
+// begins: its first weights hide their latency.
+template <int kTiles>
+__device__ __forceinline__ void LoadScales(const BandProduct& p, int chunk,
+                                           float (&scales)[kTiles][2]) {
+  const float* const of_chunk = p.x_scales + chunk * p.x_scale_stride;
+#pragma unroll
+  for (int i = 0; i < kTiles * 2; ++i) {
+    const int token = i / 2 * kMatrixTokens + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
+    scales[i / 2][i % 2] = token < p.tokens ? of_chunk[token] : 0.0f;
   }
 }
 
-// Prepares the kernels of scaled elements with every type of results.
+template <typename F, typename Out, int kTiles>
+struct SkinnyWork {
+  using Sum = typename F::Sum;
+  static constexpr int kWarps = 8, kRegisters = 128;
+  static_assert(LeavesRoom(kWarps, kRegisters));
+  // Each pass reads the activations again; more bands take more registers than there are.
+  static constexpr int kMaxBands = kTiles == 1 ? 8 : 4;
+  static constexpr int kRingBytes = (kTiles == 1 ? 190 : 172) << 10;
+  using Ring = BandRing<F::kEightBit ? 8 : 16, F::kBlocks, kWarps, kRingBytes>;
+  using Activations = ActivationRing<typename F::Element, Ring::kColumns, kTiles>;
+  struct Shared {
+    Ring ring;
+    alignas(256) typename Activations::Slots activations[kWarps];
+    TileExchange<Sum, kWarps> sums;
+  };
+
+  // The operands of a product: of two rows' words, and of a token's.
+  __device__ static __forceinline__ void RowsOf(const uint32_t* low, const uint32_t* high,
+                                                uint32_t (&w)[4]) {
+    w[0] = F::kWidens ? WidenLow(low[0]) : low[0];
+    w[1] = F::kWidens ? WidenLow(high[0]) : high[0];
+    w[2] = F::kWidens ? WidenHigh(low[0]) : low[1];
+    w[3] = F::kWidens ? WidenHigh(high[0]) : high[1];
+  }
+  __device__ static __forceinline__ void TokensOf(const uint32_t* words, uint32_t (&x)[2]) {
+    x[0] = F::kWidens ? WidenLow(words[0]) : words[0];
+    x[1] = F::kWidens ? WidenHigh(words[0]) : words[1];
+  }
+
+  // Adds the products of a unit and the tiles.
+  template <typename Unit>
+  __device__ static __forceinline__ void AddProducts(Sum (&sums)[kTiles][4], const Unit& unit,
+                                                     const Activations& activations,
+                                                     const float (&x_scales)[kTiles][2]) {
+    Sum partial[kTiles][2][4] = {};  // two sums, so that no product waits for the one before it
+#pragma unroll
+    for (int quad = 0; quad < Activations::kQuads; ++quad) {
+      uint32_t words[kTiles][4];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) activations.Get(tile, quad, words[tile]);
+#pragma unroll
+      for (int i = 0; i < 4; i += F::kWords) {
+        uint32_t w[4];
+        RowsOf(&unit.words[0][quad * 4 + i], &unit.words[1][quad * 4 + i], w);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          uint32_t x[2];
+          TokensOf(&words[tile][i], x);
+          MultiplyAdd<typename F::Factor>(partial[tile][i / F::kWords % 2], w, x[0], x[1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTiles * 4; ++i) {
+      const int tile = i / 4, j = i % 4;
+      const Sum sum = partial[tile][0][j] + partial[tile][1][j];
+      if constexpr (F::kBlocks) {
+        const float scale = unit.scales[0][j / 2] * x_scales[tile][j % 2];
+        sums[tile][j] = fmaf(sum, scale, sums[tile][j]);
+      } else {
+        sums[tile][j] += sum;
+      }
+    }
+  }
+
+  __device__ static __forceinline__ void Store(const BandProduct& p, Sum sum, int token, int row) {
+    if (row >= p.w.rows) return;
+    auto total = static_cast<float>(sum);
+    if constexpr (F::kEightBit && !F::kBlocks) total *= p.x_scales[token] * p.w.scales[row];
+    p.Store<Out>(total, token, row);
+  }
+
+  // A warp's part of a block's products.
+  __device__ static __forceinline__ void Compute(const BandProduct& p, const RowShare& share,
+                                                 Shared& shared) {
+    const int warp = threadIdx.x / 32;
+    BandReader<Ring> reader(shared.ring, false);
+    Activations activations(p, shared.activations[warp], warp);
+    TileSums<Sum, kMaxBands, kTiles> sums = {};
+    float x_scales[kTiles][2];
+    const auto begin = [&](int chunk, int next) {
+      if constexpr (F::kBlocks) LoadScales(p, chunk, x_scales);
+      activations.Take(chunk, next);
+    };
+    const auto add = [&](int band, const auto& unit) {
+      AddProducts(sums[band], unit, activations, x_scales);
+    };
+    const auto end = [&](const RowPass& pass) {
+      StoreTiles<kWarps>(sums, pass, p.tokens, shared.sums,
+                         [&](Sum sum, int token, int row) { Store(p, sum, token, row); });
+    };
+    WalkBands<kMaxBands>(share, CeilDiv(p.w.k, Ring::kColumns), reader, BandSteps{begin, add, end});
+    activations.End();
+  }
+};
+
+template <typename F, typename Out>
+SizedBandKernel KernelOf(int64_t tokens) {
+  return tokens <= kMatrixTokens ? BandKernelOf<SkinnyWork<F, Out, 1>>()
+                                 : BandKernelOf<SkinnyWork<F, Out, 2>>();
+}
+// Scaled elements have results of every type.
 template <typename F>
-void PrepareScaled() {
-  Prepare<F, __nv_bfloat16>();
-  Prepare<F, __half>();
-  Prepare<F, float>();
+SizedBandKernel ScaledKernelOf(DType out, int64_t tokens) {
+  return DispatchDevice(out, [&](auto tag) { return KernelOf<F, decltype(tag)>(tokens); });
+}
+SizedBandKernel KernelFor(DType x, DType out, bool blocks, int64_t tokens) {
+  if (x == DType::kI8) return ScaledKernelOf<Form<int8_t>>(out, tokens);
+  if (x == DType::kE4M3) {
+    return blocks ? ScaledKernelOf<Form<__nv_fp8_e4m3, true>>(out, tokens)
+                  : ScaledKernelOf<Form<__nv_fp8_e4m3>>(out, tokens);
+  }
+  return DispatchHalf(x, [&](auto tag) {
+    using T = decltype(tag);
+    CHECK(out == x || out == DType::kF32);
+    return out == x ? KernelOf<Form<T>, T>(tokens) : KernelOf<Form<T>, float>(tokens);
+  });
 }
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
@@ -177,13 +180,17 @@ bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 }  // namespace
 
 void PrepareSkinnyMatMul() {
-  Prepare<Form<__nv_bfloat16>, __nv_bfloat16>();
-  Prepare<Form<__nv_bfloat16>, float>();
-  Prepare<Form<__half>, __half>();
-  Prepare<Form<__half>, float>();
-  PrepareScaled<Form<__nv_fp8_e4m3>>();
-  PrepareScaled<Form<__nv_fp8_e4m3, true>>();
-  PrepareScaled<Form<int8_t>>();
+  for (DType x : {DType::kBF16, DType::kF16, DType::kE4M3, DType::kI8}) {
+    for (DType out : {DType::kBF16, DType::kF16, DType::kF32}) {
+      if (!IsEightBit(x) && out != x && out != DType::kF32) continue;
+      for (bool blocks : {false, true}) {
+        if (blocks && x != DType::kE4M3) continue;
+        for (int64_t tokens : {1, kMaxSkinnyTokens}) {
+          PrepareBandKernel(KernelFor(x, out, blocks, tokens));
+        }
+      }
+    }
+  }
 }
 
 bool FitsSkinnyMatMul(const MatMulParams& p) {
@@ -196,53 +203,31 @@ bool FitsSkinnyMatMul(const MatMulParams& p) {
 void SkinnyMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsSkinnyMatMul(p));
   CHECK(p.x.dim[0] >= 1 && p.x.dim[0] <= kMaxSkinnyTokens);
-  const bool of_chunks = p.w.scale_columns != 0;
-  CHECK(p.x.dtype != DType::kI8 || (!of_chunks && p.w.dim[1] <= kMaxIntegerColumns));
-  CHECK(!of_chunks || (p.w.scale_columns == kScaleRun && p.x.scale_columns == kScaleRun));
+  const bool blocks = p.w.scale_columns != 0;
+  CHECK(p.x.dtype != DType::kI8 || (!blocks && p.w.dim[1] <= kMaxIntegerColumns));
+  CHECK(!blocks || (p.w.scale_columns == kScaleRun && p.x.scale_columns == kScaleRun));
   CHECK(std::has_single_bit(static_cast<uint32_t>(p.w.scale_rows)));
-  CHECK(p.x.scale_rows == 1 && (of_chunks || p.w.scale_rows == 1));
-  const Product product{.x = p.x.data,
-                        .w = p.w.data,
-                        .bias = p.bias.data,
-                        .x_scales = p.x.scales,
-                        .w_scales = p.w.scales,
-                        .out = p.out.data,
-                        .tokens = static_cast<int>(p.x.dim[0]),
-                        .n = static_cast<int>(p.w.dim[0]),
-                        .k = static_cast<int>(p.w.dim[1]),
-                        .w_scale_shift = std::countr_zero(static_cast<uint32_t>(p.w.scale_rows)),
-                        .x_stride = p.x.row_stride,
-                        .w_stride = p.w.row_stride,
-                        .out_stride = p.out.row_stride,
-                        .x_scale_stride = p.x.scale_stride,
-                        .w_scale_stride = p.w.scale_stride};
-  const int blocks = std::min(device.num_sms, CeilDiv(product.n, kGroupRows));
-  const bool large = std::min(product.n, product.k) >= kLargeWidth;
-  const auto launch = [&](const SizedKernel& sized) {
-    const Grid grid{.blocks = static_cast<unsigned>(blocks),
-                    .threads = kThreads + 32,
-                    .shared_bytes = sized.shared_bytes};
-    Launch(device, grid, sized.kernel, product);
-  };
-  const auto launch_scaled = [&](auto form) {
-    DispatchDevice(p.out.dtype, [&](auto out) {
-      launch(KernelFor<decltype(form), decltype(out)>(product.tokens, large));
-    });
-  };
-  if (p.x.dtype == DType::kI8) return launch_scaled(Form<int8_t>{});
-  if (p.x.dtype == DType::kE4M3) {
-    return of_chunks ? launch_scaled(Form<__nv_fp8_e4m3, true>{})
-                     : launch_scaled(Form<__nv_fp8_e4m3>{});
-  }
-  DispatchHalf(p.x.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    if (p.out.dtype == DType::kF32) {
-      launch(KernelFor<Form<T>, float>(product.tokens, large));
-    } else {
-      CHECK(p.out.dtype == p.x.dtype);
-      launch(KernelFor<Form<T>, T>(product.tokens, large));
-    }
-  });
+  CHECK(p.x.scale_rows == 1 && (blocks || p.w.scale_rows == 1));
+  const BandProduct product{
+      .x = p.x.data,
+      .x_scales = p.x.scales,
+      .w = {.weights = static_cast<const uint8_t*>(p.w.data),
+            .scales = p.w.scales,
+            .zeros = nullptr,
+            .rows = static_cast<int>(p.w.dim[0]),
+            .k = static_cast<int>(p.w.dim[1]),
+            .group_chunks = 1,
+            .scale_shift = std::countr_zero(static_cast<uint32_t>(p.w.scale_rows)),
+            .wide_scales = false,
+            .row_bytes = BytesOf(p.w.dtype, p.w.row_stride),
+            .scale_stride = p.w.scale_stride},
+      .bias = p.bias.data,
+      .out = p.out.data,
+      .tokens = static_cast<int>(p.x.dim[0]),
+      .x_stride = p.x.row_stride,
+      .x_scale_stride = p.x.scale_stride,
+      .out_stride = p.out.row_stride};
+  LaunchBands(KernelFor(p.x.dtype, p.out.dtype, blocks, p.x.dim[0]), product, device);
 }
 
 }  // namespace quire::cuda

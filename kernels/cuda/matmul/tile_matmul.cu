@@ -29,8 +29,17 @@ namespace {
 
 // A third warpgroup holds the supplier, for the sake of its registers.
 constexpr int kConsumers = kSumWarps * 32, kThreads = kConsumers + 128;
-constexpr int kSupplierRegisters = 40, kConsumerRegisters = 232;
-static_assert(kSupplierRegisters * 128 + kConsumerRegisters * kConsumers <= 64512);
+constexpr int kSupplierRegisters = 40;
+// Few tokens have few sums. Then a block has half of a multiprocessor's registers, so that a small
+// kernel's block fits beside it (bands/band_product.cuh); shared memory has room for one block.
+constexpr int kSmallTile = 64;
+constexpr int ShareOfRegisters(int tokens) { return tokens <= kSmallTile ? 2 : 1; }
+constexpr int ConsumerRegisters(int tokens) { return tokens <= kSmallTile ? 96 : 232; }
+constexpr bool RegistersFit(int tokens) {
+  const int of_thread = 65536 / ShareOfRegisters(tokens) / kThreads / 8 * 8;
+  return kSupplierRegisters * 128 + ConsumerRegisters(tokens) * kConsumers <= of_thread * kThreads;
+}
+static_assert(RegistersFit(kSmallTile) && RegistersFit(2 * kSmallTile));
 constexpr int kChunkBytes = kPanelRowBytes;
 // A chunk of a tile: its rows of w, then its tokens.
 template <int kTokens>
@@ -236,7 +245,7 @@ struct ResultOf {
 };
 
 template <typename T, typename Out, int kTokens, bool kBlockScales>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, ShareOfRegisters(kTokens))
     TileKernel(const __grid_constant__ Product p, const __grid_constant__ CUtensorMap w,
                const __grid_constant__ CUtensorMap x) {
   extern __shared__ __align__(1024) char bytes[];
@@ -259,7 +268,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     SupplyTiles<kEarlyStages<kTokens>>(supplier, threadIdx.x == kConsumers, cluster);
     return;
   }
-  TakeRegisters<kConsumerRegisters>();
+  TakeRegisters<ConsumerRegisters(kTokens)>();
   PdlWait();
   Consumer<T, kTokens, kBlockScales> consumer{p, work, shared};
   const ResultOf<T, Out, kBlockScales> result{p};

@@ -16,13 +16,13 @@
 
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
-#include "kernels/cuda/matmul/packed/band_ring.cuh"
 #include "kernels/cuda/matmul/packed/digit_matmul.h"
+#include "kernels/cuda/matmul/packed/packed_bands.cuh"
 
 namespace quire::cuda {
 
-inline constexpr int kDigits = 4;  // of an activation
-inline constexpr int kTileTokens = kMaxDigitTokens;
+inline constexpr int kDigits = 4;                     // of an activation
+inline constexpr int kDigitTokens = kMaxDigitTokens;  // of a tile
 
 // The second operand of each 32 columns of a tile's chunk, a lane's part.
 using TileDigits = uint32_t[kChunkSpans][2];
@@ -37,7 +37,7 @@ struct TileScale {
 
 // A lane's activations of a tile's chunk: two pairs of neighbours of each token.
 struct RawTile {
-  uint32_t pairs[kTileTokens][2];
+  uint32_t pairs[kDigitTokens][2];
 };
 
 // Where a warp's lanes exchange a tile's digits: those of spans 2i and 2i + 1 are words
@@ -96,7 +96,7 @@ class DigitCutter {
     const T* from = x_ + span + lane % 4 * 2 + lane / 4 % 2 * (kBits == 4 ? 8 : 16);
     RawTile raw;
 #pragma unroll
-    for (int t = 0; t < kTileTokens; ++t) {
+    for (int t = 0; t < kDigitTokens; ++t) {
       const bool within = span < k_ && t < tokens_;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -111,9 +111,9 @@ class DigitCutter {
   // Cuts a tile and leaves its digits for Read, with __syncwarp between. Gives the scale of a
   // lane's sums. Without a second token its columns keep any digits; their sums belong to no token.
   __device__ __forceinline__ float Cut(const RawTile& raw) const {
-    uint32_t exponents[kTileTokens] = {};
+    uint32_t exponents[kDigitTokens] = {};
 #pragma unroll
-    for (int t = 0; t < kTileTokens; ++t) {
+    for (int t = 0; t < kDigitTokens; ++t) {
       if (t >= tokens_) break;
       exponents[t] = max(LargestExponent<T>(raw.pairs[t]), kLeastExponent);
       StoreDigits(raw.pairs[t], exponents[t], t);

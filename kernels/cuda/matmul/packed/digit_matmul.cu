@@ -13,15 +13,18 @@
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/warp_tile.cuh"
-#include "kernels/cuda/matmul/packed/band_product.cuh"
+#include "kernels/cuda/matmul/bands/band_product.cuh"
+#include "kernels/cuda/matmul/bands/band_walk.cuh"
 #include "kernels/cuda/matmul/packed/digit_cutter.cuh"
 #include "kernels/cuda/matmul/packed/grouped_matmul.h"
+#include "kernels/cuda/matmul/packed/packed_bands.cuh"
 
 namespace quire::cuda {
 namespace {
 
-constexpr int kExchanged = 8;  // bands whose sums the warps exchange at a time
-using Exchange = float[kComputeWarps][kExchanged][kTileTokens][kBandRows];
+constexpr int kDigitWarps = 16;  // to cut the activations takes long
+constexpr int kExchanged = 8;    // bands whose sums the warps exchange at a time
+using Exchange = float[kDigitWarps][kExchanged][kDigitTokens][kBandRows];
 
 // The first operand of 32 columns of a unit: bytes.
 template <int kBits, typename Unit>
@@ -64,40 +67,44 @@ __device__ __forceinline__ void AddProducts(float (&sums)[2], int groups, const 
 
 template <typename T, int kBits, int kGroups>
 struct DigitWork {
-  // Each pass cuts the activations again. The scales of more groups leave fewer registers for its
-  // bands.
-  static constexpr int kMaxBands = 8 - kGroups / 2;
+  // The usual formats leave room for small kernels; others take the registers that there are.
+  static constexpr int kWarps = kDigitWarps, kRegisters = kGroups == 1 ? 72 : 96;
+  static_assert(LeavesRoom(kWarps, kRegisters) == (kGroups == 1));
+  // Each pass cuts the activations again; with more bands the compiler spills.
+  static constexpr int kMaxBands = kBits == 8 && kGroups == 1 ? 5 : 8 - kGroups / 2;
   static_assert(kMaxBands <= kExchanged);
+  using Ring = BandRing<kBits, kGroups, kWarps, 186 << 10>;
   struct Shared {
-    BandRing<kBits, kGroups> ring;
-    alignas(16) uint32_t digits[kComputeWarps][kTileWords];
+    Ring ring;
+    alignas(16) uint32_t digits[kWarps][kTileWords];
     Exchange sums;
   };
   // Of a lane: rows r and r + 8 of a band, with two digits of a token.
   using Sums = float[kMaxBands][2];
 
   // Adds both digit pairs of each sum and the warps' sums of one pass, in the order of the warps,
-  // and stores them.
-  __device__ static __forceinline__ void StoreSums(const BandProduct& p, const Sums& sums,
+  // stores them and begins new ones.
+  __device__ static __forceinline__ void StoreSums(const BandProduct& p, Sums& sums,
                                                    const RowPass& pass, Exchange& exchange) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = lane % kBandRows, token = lane / kBandRows;
-    SyncComputing();  // the sums of the last pass have been read
+    SyncComputing<kWarps>();  // the sums of the last pass have been read
 #pragma unroll
     for (int band = 0; band < kMaxBands; ++band) {
       if (band >= pass.bands) break;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const float pair = sums[band][j];
+        sums[band][j] = 0;
         const float sum = pair + __shfl_xor_sync(0xffffffffu, pair, 1);
         if (lane % 2 == 0) exchange[warp][band][lane % 4 / 2][lane / 4 + j * 8] = sum;
       }
     }
-    SyncComputing();
+    SyncComputing<kWarps>();
     if (warp >= pass.bands || token >= p.tokens) return;
     float total = exchange[0][warp][token][row];
 #pragma unroll
-    for (int i = 1; i < kComputeWarps; ++i) total += exchange[i][warp][token][row];
+    for (int i = 1; i < kWarps; ++i) total += exchange[i][warp][token][row];
     p.Store<T>(total, token, (pass.begin + warp) * kBandRows + row);
   }
 
@@ -105,50 +112,39 @@ struct DigitWork {
   // chunk before are used.
   __device__ static __forceinline__ void Compute(const BandProduct& p, const RowShare& share,
                                                  Shared& shared) {
-    using Reader = BandReader<BandRing<kBits, kGroups>>;
     const int warp = threadIdx.x / 32, k = p.w.k;
     const DigitCutter<T, kBits, kGroups> cutter(static_cast<const T*>(p.x), p.x_stride, p.tokens, k,
                                                 shared.digits[warp]);
-    Reader reader(shared.ring, p.w.zeros != nullptr);
-    const int chunks = CeilDiv(k, kChunkColumns);
+    BandReader<Ring> reader(shared.ring, p.w.zeros != nullptr);
+    Sums sums = {};
     RawTile raw = cutter.Load(warp);
-    for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
-      Sums sums = {};
-#pragma unroll 1
-      for (int chunk = warp; chunk - warp < chunks; chunk += kComputeWarps) {
-        if (chunk >= chunks) {
-          for (int band = 0; band < pass.bands; ++band) reader.Skip();
-          continue;
-        }
-        TileScale<kGroups> scale;
-        TileDigits digits;
-        __syncwarp();  // the digits of the last chunk have been read
-        scale.scale = cutter.Cut(raw);
-        raw = cutter.Load(chunk + kComputeWarps < chunks ? chunk + kComputeWarps : warp);
-        __syncwarp();
-        cutter.Read(digits);
-        cutter.Sum(digits, scale.minus_sum);
-        const int groups = CeilDiv(k - chunk * kChunkColumns, kChunkColumns / kGroups);
-#pragma unroll
-        for (int band = 0; band < kMaxBands; ++band) {
-          if (band >= pass.bands) break;
-          typename Reader::Unit unit;
-          reader.Take(unit);
-          AddProducts<kBits, kGroups>(sums[band], groups, unit, digits, scale);
-        }
-      }
-      StoreSums(p, sums, pass, shared.sums);
-    }
+    TileScale<kGroups> scale;
+    TileDigits digits;
+    int groups = 0;  // of the chunk
+    const auto begin = [&](int chunk, int next) {
+      __syncwarp();  // the digits of the last chunk have been read
+      scale.scale = cutter.Cut(raw);
+      raw = cutter.Load(next);
+      __syncwarp();
+      cutter.Read(digits);
+      cutter.Sum(digits, scale.minus_sum);
+      groups = CeilDiv(k - chunk * kChunkColumns, kChunkColumns / kGroups);
+    };
+    const auto add = [&](int band, const auto& unit) {
+      AddProducts<kBits, kGroups>(sums[band], groups, unit, digits, scale);
+    };
+    const auto end = [&](const RowPass& pass) { StoreSums(p, sums, pass, shared.sums); };
+    WalkBands<kMaxBands>(share, CeilDiv(k, kChunkColumns), reader, BandSteps{begin, add, end});
   }
 };
 
 }  // namespace
 
-void PrepareDigitMatMul() { BandKernels<DigitWork>::Prepare(); }
+void PrepareDigitMatMul() { PackedBands<DigitWork>::Prepare(); }
 
 void DigitMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsGroupedMatMul(p) && p.x.dim[0] <= kMaxDigitTokens);
-  BandKernels<DigitWork>::Enqueue(p, device);
+  PackedBands<DigitWork>::Enqueue(p, device);
 }
 
 }  // namespace quire::cuda

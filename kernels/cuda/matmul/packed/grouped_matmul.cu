@@ -8,26 +8,21 @@
 // less than half as much as the first.
 #include "kernels/cuda/matmul/packed/grouped_matmul.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
 #include "kernels/cuda/device/warp_tile.cuh"
-#include "kernels/cuda/matmul/packed/activation_ring.cuh"
-#include "kernels/cuda/matmul/packed/band_product.cuh"
+#include "kernels/cuda/matmul/bands/activation_ring.cuh"
+#include "kernels/cuda/matmul/bands/band_product.cuh"
+#include "kernels/cuda/matmul/bands/band_walk.cuh"
+#include "kernels/cuda/matmul/bands/tile_sums.cuh"
+#include "kernels/cuda/matmul/packed/packed_bands.cuh"
 #include "kernels/cuda/matmul/packed/packed_weights.cuh"
 #include "kernels/packed_row.h"
 
 namespace quire::cuda {
 namespace {
-
-// Tiles of bands whose sums the warps exchange at a time. With 20 floats a token the rows and
-// tokens of a store hit 32 banks.
-constexpr int kExchanged = 2, kTokenPitch = 20;
-using Exchange = float[kComputeWarps][kExchanged][kRingTokens][kTokenPitch];
-constexpr int kStored = kExchanged * kRingTokens * kBandRows;  // sums of an exchange
-static_assert(kStored <= kComputeThreads);
 
 // Half a span of a unit, 16 columns, as the first operand: of rows r and r + 8, then of both eight
 // columns further.
@@ -44,8 +39,9 @@ __device__ __forceinline__ void WidenHalf(const Unit& unit, int half, const uint
 
 // Adds the products of a unit and the tiles.
 template <typename T, int kBits, int kGroups, typename Unit, int kTiles>
-__device__ __forceinline__ void AddProducts(float (&sums)[kTiles][4], int groups, const Unit& unit,
-                                            const ActivationRing<T, kTiles>& activations) {
+__device__ __forceinline__ void AddProducts(
+    float (&sums)[kTiles][4], int groups, const Unit& unit,
+    const ActivationRing<T, kChunkColumns, kTiles>& activations) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     if (group >= groups) break;
@@ -81,74 +77,41 @@ __device__ __forceinline__ void AddProducts(float (&sums)[kTiles][4], int groups
 
 template <typename T, int kBits, int kGroups, int kTiles>
 struct GroupedWork {
+  // The most usual format leaves room for small kernels; others take the registers that there are.
+  static constexpr bool kUsual = kTiles == 1 && kGroups == 1 && kBits == 4;
+  static constexpr int kWarps = 16, kRegisters = kUsual ? 72 : 96;
+  static_assert(LeavesRoom(kWarps, kRegisters) == kUsual);
   // Each pass reads the activations again; with more bands the compiler spills.
-  static constexpr int kMaxBands =
-      kTiles == 1 ? 8 - kGroups * kBits / 8 : std::max(2, 4 - kGroups * kBits / 8);
-  using Ring = BandRing<kBits, kGroups, 128 << 10>;  // activations and sums take the rest
-  using Activations = ActivationRing<T, kTiles>;
+  static constexpr int kOfTwoTiles = kBits == 4 ? 3 : kGroups == 2 ? 1 : 2;
+  static constexpr int kMaxBands = kUsual ? 4 : kTiles == 1 ? 6 : kOfTwoTiles;
+  using Ring = BandRing<kBits, kGroups, kWarps, 132 << 10>;  // activations and sums take the rest
+  using Activations = ActivationRing<T, kChunkColumns, kTiles>;
   struct Shared {
     Ring ring;
-    alignas(256) typename Activations::Slots activations[kComputeWarps];
-    Exchange sums;
+    alignas(256) typename Activations::Slots activations[kWarps];
+    TileExchange<float, kWarps> sums;
   };
-  // Of a lane: two tokens of each tile and of rows r and r + 8 of a band.
-  using Sums = float[kMaxBands][kTiles][4];
-
-  // Adds the warps' sums of one pass, in the order of the warps, and stores them.
-  __device__ static __forceinline__ void StoreSums(const BandProduct& p, const Sums& sums,
-                                                   const RowPass& pass, Exchange& exchange) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = threadIdx.x % kBandRows, at = threadIdx.x / kBandRows % kRingTokens;
-    const int part = threadIdx.x / (kBandRows * kRingTokens) % kExchanged;
-#pragma unroll
-    for (int first = 0; first < kMaxBands * kTiles; first += kExchanged) {
-      if (first / kTiles >= pass.bands) break;
-      SyncComputing();  // the sums of the last exchange have been read
-#pragma unroll
-      for (int i = 0; i < kExchanged * 4; ++i) {
-        const int band = (first + i / 4) / kTiles, tile = (first + i / 4) % kTiles, j = i % 4;
-        if (band >= kMaxBands) break;
-        exchange[warp][i / 4][lane % 4 * 2 + j % 2][lane / 4 + j / 2 * 8] = sums[band][tile][j];
-      }
-      SyncComputing();
-      const int band = (first + part) / kTiles;
-      const int token = (first + part) % kTiles * kRingTokens + at;
-      if (threadIdx.x >= kStored || band >= pass.bands || token >= p.tokens) continue;
-      float total = exchange[0][part][at][row];
-#pragma unroll
-      for (int i = 1; i < kComputeWarps; ++i) total += exchange[i][part][at][row];
-      p.Store<T>(total, token, (pass.begin + band) * kBandRows + row);
-    }
-  }
 
   // A warp's part of a block's products.
   __device__ static __forceinline__ void Compute(const BandProduct& p, const RowShare& share,
                                                  Shared& shared) {
-    using Reader = BandReader<Ring>;
     const int warp = threadIdx.x / 32, k = p.w.k;
-    Reader reader(shared.ring, p.w.zeros != nullptr);
+    BandReader<Ring> reader(shared.ring, p.w.zeros != nullptr);
     Activations activations(p, shared.activations[warp], warp);
-    const int chunks = CeilDiv(k, kChunkColumns);
-    for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
-      Sums sums = {};
-#pragma unroll 1
-      for (int chunk = warp; chunk - warp < chunks; chunk += kComputeWarps) {
-        if (chunk >= chunks) {
-          for (int band = 0; band < pass.bands; ++band) reader.Skip();
-          continue;
-        }
-        activations.Take(chunk, chunk + kComputeWarps < chunks ? chunk + kComputeWarps : warp);
-        const int groups = CeilDiv(k - chunk * kChunkColumns, kChunkColumns / kGroups);
-#pragma unroll
-        for (int band = 0; band < kMaxBands; ++band) {
-          if (band >= pass.bands) break;
-          typename Reader::Unit unit;
-          reader.Take(unit);
-          AddProducts<T, kBits, kGroups>(sums[band], groups, unit, activations);
-        }
-      }
-      StoreSums(p, sums, pass, shared.sums);
-    }
+    TileSums<float, kMaxBands, kTiles> sums = {};
+    int groups = 0;  // of the chunk
+    const auto begin = [&](int chunk, int next) {
+      activations.Take(chunk, next);
+      groups = CeilDiv(k - chunk * kChunkColumns, kChunkColumns / kGroups);
+    };
+    const auto add = [&](int band, const auto& unit) {
+      AddProducts<T, kBits, kGroups>(sums[band], groups, unit, activations);
+    };
+    const auto end = [&](const RowPass& pass) {
+      StoreTiles<kWarps>(sums, pass, p.tokens, shared.sums,
+                         [&](float sum, int token, int row) { p.Store<T>(sum, token, row); });
+    };
+    WalkBands<kMaxBands>(share, CeilDiv(k, kChunkColumns), reader, BandSteps{begin, add, end});
     activations.End();
   }
 };
@@ -157,15 +120,15 @@ template <typename T, int kBits, int kGroups>
 using OneTile = GroupedWork<T, kBits, kGroups, 1>;
 template <typename T, int kBits, int kGroups>
 using TwoTiles = GroupedWork<T, kBits, kGroups, 2>;
-static_assert(kMaxGroupedTokens == 2 * kRingTokens);
+static_assert(kMaxGroupedTokens == 2 * kMatrixTokens);
 
 bool Aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 }  // namespace
 
 void PrepareGroupedMatMul() {
-  BandKernels<OneTile>::Prepare();
-  BandKernels<TwoTiles>::Prepare();
+  PackedBands<OneTile>::Prepare();
+  PackedBands<TwoTiles>::Prepare();
 }
 
 bool FitsGroupedMatMul(const MatMulParams& p) {
@@ -184,8 +147,8 @@ bool FitsGroupedMatMul(const MatMulParams& p) {
 
 void GroupedMatMul(const MatMulParams& p, const Device& device) {
   CHECK(FitsGroupedMatMul(p) && p.x.dim[0] <= kMaxGroupedTokens);
-  if (p.x.dim[0] <= kRingTokens) return BandKernels<OneTile>::Enqueue(p, device);
-  BandKernels<TwoTiles>::Enqueue(p, device);
+  if (p.x.dim[0] <= kMatrixTokens) return PackedBands<OneTile>::Enqueue(p, device);
+  PackedBands<TwoTiles>::Enqueue(p, device);
 }
 
 }  // namespace quire::cuda

@@ -1,51 +1,55 @@
-// BandRing and BandReader: packed weights on their way through shared memory, for products of few
-// tokens (band_product.cuh).
+// BandRing and BandReader: weights on their way through shared memory, for products of few tokens
+// (band_product.cuh).
 //
-// A stage of the ring is a band, 16 rows of weights, for 16 chunks of 128 columns: one for each
-// warp that computes. Two more warps supply them (band_supplier.cuh).
+// A stage of the ring is a band, 16 rows of weights, for one chunk of columns of each warp that
+// computes. Two more warps supply them (band_supplier.cuh).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ceil_div.h"
 #include "kernels/cuda/device/shared_memory.cuh"
 #include "kernels/cuda/device/warp_tile.cuh"
-#include "kernels/cuda/device/weight_passes.cuh"
-#include "kernels/packed_row.h"
+#include "kernels/cuda/matmul/bands/weight_passes.cuh"
 
 namespace quire::cuda {
 
 inline constexpr int kBandRows = 16;
-inline constexpr int kChunkColumns = 128;
-inline constexpr int kChunkSpans = kChunkColumns / kPackedColumns;
-inline constexpr int kStageChunks = 16;
-// Groups of a chunk, at most, with a scale and a zero for each row.
-inline constexpr int kMostChunkGroups = kChunkSpans;
 inline constexpr int kSuppliers = 2;  // warps
-inline constexpr int kSupplierChunks = kStageChunks / kSuppliers;
 
-// A packed matrix and its scales, [group][row].
-struct PackedBands {
+// Columns of a chunk: at most 128 bytes of a row.
+constexpr int ChunkColumns(int bits) { return bits == 16 ? 64 : 128; }
+
+// A matrix and the scales of its groups of columns, [group][row >> scale_shift].
+struct BandWeights {
   const uint8_t* weights;
   const float* scales;
   const uint8_t* zeros;  // null: the middle of the range
-  int bands, k;
+  int rows, k;
   int group_chunks;  // that share a scale; 1 if a chunk has several groups
+  int scale_shift;
+  bool wide_scales;  // those of 16 rows are aligned and can be copied 16 bytes at a time
   int64_t row_bytes, scale_stride;
+
+  constexpr int bands() const { return CeilDiv(rows, kBandRows); }
 };
 
-// In shared memory. Vector v of 16 bytes of a row lies where those of eight rows at the same
-// columns are in different banks, and so are the halves of a line that two chunks of four bits
-// share. The stages take at most kBytes.
-template <int kBits, int kGroups, int kBytes = 192 << 10>
+// In shared memory. Weights have kElementBits bits and of a chunk kChunkGroups groups, with a scale
+// and a zero for each row; with no groups a stage has no scales. kStageWarps warps compute. Vector
+// v of 16 bytes of a row lies where those of eight rows at the same columns are in different banks,
+// and so are the halves of a line that two chunks of four bits share. The stages take at most
+// kBytes.
+template <int kBits, int kGroups, int kWarps, int kBytes>
 struct BandRing {
-  static constexpr int kElementBits = kBits, kChunkGroups = kGroups;
-  static constexpr int kRowBytes = kChunkColumns * kBits / 8;  // of a chunk
+  static constexpr int kElementBits = kBits, kChunkGroups = kGroups, kStageWarps = kWarps;
+  static constexpr int kColumns = ChunkColumns(kBits);
+  static constexpr int kRowBytes = kColumns * kBits / 8;  // of a chunk
   static constexpr int kVectors = kRowBytes / 16;
   static constexpr int kChunkPitch = kBandRows * kRowBytes + 64;
-  static constexpr int kScales = kStageChunks * kChunkPitch;  // where they begin
-  static constexpr int kZeros = kScales + kStageChunks * kGroups * kBandRows * 4;
-  static constexpr int kStageBytes = RoundUp(kZeros + kStageChunks * kGroups * kBandRows, 128);
+  static constexpr int kScales = kWarps * kChunkPitch;  // where they begin
+  static constexpr int kZeros = kScales + kWarps * kGroups * kBandRows * 4;
+  static constexpr int kStageBytes = RoundUp(kZeros + kWarps * kGroups * kBandRows, 128);
   static constexpr int kStages = kBytes / kStageBytes;
 
   alignas(128) char stages[kStages][kStageBytes];
@@ -61,13 +65,13 @@ struct BandRing {
   __device__ void Init() {
     for (int i = 0; i < kStages; ++i) {
       Full(i).Init(kSuppliers * 32);
-      Empty(i).Init(kStageChunks);
+      Empty(i).Init(kWarps);
     }
     predecessor.Clear();
   }
 
   __device__ static __forceinline__ int VectorAt(int row, int v) {
-    return row * kRowBytes + (kBits == 4 ? v ^ (row / 2 % 4) : v ^ (row % 8)) * 16;
+    return row * kRowBytes + (kRowBytes == 64 ? v ^ (row / 2 % 4) : v ^ (row % 8)) * 16;
   }
 };
 
@@ -78,11 +82,11 @@ class BandReader {
   static constexpr int kBits = Ring::kElementBits, kGroups = Ring::kChunkGroups;
 
   // One band of the chunk, for a lane: the words of rows r and r + 8, and each group's scales and
-  // zeros of these rows.
+  // zeros of these rows. Word i is bytes 4q to 4q + 3 of vector i, q the lane's place among four.
   struct Unit {
     uint32_t words[2][Ring::kVectors];
-    float scales[kGroups][2];
-    int32_t zeros[kGroups][2];
+    float scales[std::max(kGroups, 1)][2];
+    int32_t zeros[std::max(kGroups, 1)][2];
   };
 
   __device__ BandReader(const Ring& ring, bool has_zeros)

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/ceil_div.h"
+#include "kernels/cuda/device/shared_memory.cuh"
 
 namespace quire::cuda {
 
@@ -41,16 +42,17 @@ struct RowPass {
 
 // Tells the warps of a block whether the predecessor has ended. Lies in shared memory.
 struct PredecessorFlag {
-  uint32_t ended;
+  uint64_t ended;
 
   // By one thread, before a barrier of the block.
-  __device__ void Clear() { ended = 0; }
+  __device__ void Clear() { Ended().Init(1); }
   // By one thread that has waited for the predecessor.
-  __device__ void Set() { atomicExch(&ended, 1); }
-  // The same answer in all lanes of a warp, which call it together.
-  __device__ __forceinline__ bool IsSet() {
-    return __any_sync(0xffffffffu, threadIdx.x % 32 == 0 && atomicOr(&ended, 0) != 0);
-  }
+  __device__ void Set() { Ended().Arrive(); }
+  // The lanes of a warp may get different answers.
+  __device__ __forceinline__ bool IsSet() const { return Ended().IsOverNow(0); }
+
+ private:
+  __device__ __forceinline__ Barrier Ended() const { return {SharedAddress(&ended)}; }
 };
 
 __device__ __forceinline__ uint64_t EvictFirst() {
@@ -68,6 +70,10 @@ __device__ __forceinline__ void CopyOnce(uint32_t to, const void* from, int byte
       "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
       "l"(from), "r"(bytes), "l"(policy)
       : "memory");
+}
+// Copies a scale. Several rows share it, so it goes through the first-level cache.
+__device__ __forceinline__ void CopyFloat(uint32_t to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 }  // namespace quire::cuda
