@@ -23,6 +23,7 @@ inline constexpr int kMostChunkGroups = kChunkSpans;
 template <template <typename, int, int> class Work>
 class PackedBands {
  public:
+  // Call once per process and device, outside a capture.
   static void Prepare() {
     for (DType x : {DType::kBF16, DType::kF16}) {
       for (DType w : {DType::kU4, DType::kU8}) {
