@@ -401,6 +401,7 @@ __device__ void FoldHead(const AttentionArgs& a, const SharedHead& h, const Stat
   const int num_rows = h.s.num_queries * a.group, vectors = num_rows * StateRowFloats(H::kDim) / 4;
   const int room = static_cast<int>(Sizes<H>::kMergeAt) / (vectors * 16);
   state.Reset();
+  state.AskScale(h.head);
 #pragma unroll 1
   for (int c = list.first; c < h.s.num_chunks; c += room) {
     const int count = min(room, h.s.num_chunks - c);
@@ -500,6 +501,7 @@ __global__ __launch_bounds__(kDecodeThreads, DecodeCtasPerSm(H::kDim)) void Deco
       if (takes) {
         if (new_head) {
           q.Load(a, walk.sequence(), walk.head());
+          state.AskScale(walk.head());
           sight.Set(a, walk.sequence());
           new_head = false;
         }

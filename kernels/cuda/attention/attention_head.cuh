@@ -74,12 +74,15 @@ class HeadState {
     }
   }
 
-  // Stores the finished head of a sequence.
+  // Asks for the factor of a head's values: its result would wait for memory.
+  __device__ void AskScale(int head) { scale_ = ValueScale<H>(a_, head); }
+
+  // Stores the finished head of a sequence, whose factor was asked for last.
   __device__ void Store(const DecodeSequence& s, int head) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (Row(i) >= s.num_queries * a_.group) continue;
-      Sum(i).template Store<T, H>(a_, s.query_begin, head, Row(i), lane_ * 4);
+      Sum(i).template Store<T, H>(a_, {s.query_begin, head, scale_}, Row(i), lane_ * 4);
     }
   }
 
@@ -183,6 +186,7 @@ class HeadState {
   const AttentionArgs& a_;
   char* const merge_;
   const int lane_, row_;
+  float scale_ = 1.0f;
   Piece sum_[kSumsInShared ? 1 : kPieces];
 };
 

@@ -9,6 +9,13 @@
 
 namespace quire::cuda {
 
+// A head of a sequence as its results are stored: the sequence's first query, and the factor of the
+// head's values (ValueScale).
+struct ResultHead {
+  int query_begin, head;
+  float scale;
+};
+
 struct Piece {
   float o[4];
   float top, sum;
@@ -37,12 +44,12 @@ struct Piece {
 
   // Stores the result of a row of a sequence, row = query * G + (head in its group).
   template <typename T, typename H>
-  __device__ __forceinline__ void Store(const AttentionArgs& a, int query_begin, int head, int row,
+  __device__ __forceinline__ void Store(const AttentionArgs& a, const ResultHead& of, int row,
                                         int column) const {
     if (!H::Has(a, column)) return;
-    const float inverse = Reciprocal(sum) * ValueScale<H>(a, head);
-    T* out = static_cast<T*>(a.out) + (query_begin + a.QueryOf(row)) * a.out_stride +
-             (head * a.group + a.InGroup(row)) * H::Row(a) + column;
+    const float inverse = Reciprocal(sum) * of.scale;
+    T* out = static_cast<T*>(a.out) + (of.query_begin + a.QueryOf(row)) * a.out_stride +
+             (of.head * a.group + a.InGroup(row)) * H::Row(a) + column;
     *reinterpret_cast<uint2*>(out) = make_uint2(Pack<T>(o[0] * inverse, o[1] * inverse),
                                                 Pack<T>(o[2] * inverse, o[3] * inverse));
   }

@@ -87,7 +87,8 @@ class SpanStates {
     FoldStates<D>({middle + to_sum, -to_sum, 2, group_ * kGroupRows, end_},
                   [&](int row, int column, const Piece& sum) {
                     if (last) {
-                      sum.Store<T, H>(a_, tile_.query_begin, head_, tile_.first_row + row, column);
+                      sum.Store<T, H>(a_, {tile_.query_begin, head_, ValueScale<H>(a_, head_)},
+                                      tile_.first_row + row, column);
                     } else {
                       sum.Write<D>(middle - to_sum + row * kRow, column);
                     }
@@ -164,7 +165,8 @@ __device__ __forceinline__ void FoldSpans(const AttentionArgs& a, int group, int
                    tile.state_rows * StateRowFloats(D), tile.spans,
                    rows * tile.first_span / tile.spans, rows * (tile.first_span + 1) / tile.spans},
                   [&](int row, int column, const Piece& sum) {
-                    sum.Store<T, H>(a, tile.query_begin, head, tile.first_row + row, column);
+                    sum.Store<T, H>(a, {tile.query_begin, head, ValueScale<H>(a, head)},
+                                    tile.first_row + row, column);
                   });
   }
 }

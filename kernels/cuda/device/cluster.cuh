@@ -47,6 +47,15 @@ class Cluster {
   __device__ T* At(T* mine, uint32_t rank) const {
     return group_.map_shared_rank(mine, rank);
   }
+  // The object of block `rank` that is `*mine` in this block's shared memory.
+  __device__ float4 Read(const float4* mine, uint32_t rank) const {
+    float4 x;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(AddressAt(mine, rank))
+                 : "memory");
+    return x;
+  }
   __device__ void Sync() const { group_.sync(); }
   // A barrier in two halves. It waits until all blocks run and orders no memory before it.
   __device__ void Arrive() const {

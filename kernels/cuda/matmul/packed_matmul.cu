@@ -267,16 +267,6 @@ struct Consumer {
   }
 };
 
-// The result of a sum.
-template <typename T>
-struct ResultOf {
-  const void* bias;
-
-  __device__ __forceinline__ float operator()(float sum, int, int row) const {
-    return bias == nullptr ? sum : sum + ToFloat(static_cast<const T*>(bias)[row]);
-  }
-};
-
 template <typename T, int kBits, int kRuns, int kTokens>
 __global__ void __launch_bounds__(Layout<kBits, kTokens>::kThreads, 1)
     PackedKernel(const __grid_constant__ Product p, const __grid_constant__ CUtensorMap w,
@@ -306,18 +296,14 @@ __global__ void __launch_bounds__(Layout<kBits, kTokens>::kThreads, 1)
   TakeRegisters<L::kConsumerRegisters>();
   PdlWait();
   Consumer<T, kBits, kRuns, kTokens> consumer{p, work, shared};
-  const ResultOf<T> result{p.bias};
-  const TileWriter<T, kTokens, ResultOf<T>> writer{
-      work, result, static_cast<T*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
+  const SumTerms<T> terms{p.bias};
+  const TileWriter<T, kTokens, SumTerms<T>> writer{
+      work, terms, static_cast<T*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
   for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride()) {
     Sums<kTokens> sums;
     consumer.SumTile(sums);
     if (consumer.turn == 0) {
-      if (tiling.split == 1) {
-        writer.StoreTile(sums, tile);
-      } else {
-        writer.ShareTile(sums, tile, cluster);
-      }
+      writer.Write(sums, tile, cluster);
     } else if (tiling.split > 1) {
       cluster.Sync();
       cluster.Sync();

@@ -121,12 +121,26 @@ struct SkinnyWork {
     }
   }
 
-  __device__ static __forceinline__ void Store(const BandProduct& p, Sum sum, int token, int row) {
-    if (row >= p.w.rows) return;
-    auto total = static_cast<float>(sum);
-    if constexpr (F::kEightBit && !F::kBlocks) total *= p.x_scales[token] * p.w.scales[row];
-    p.Store<Out>(total, token, row);
-  }
+  // The scales of what a thread stores. They are asked for early, because a store would wait for
+  // memory, and with it the block.
+  static constexpr bool kScalesResults = F::kEightBit && !F::kBlocks;
+  struct ResultScales {
+    const StoredPlace<kTiles> place;
+    float of_token = 0, of_row[kStoreSteps<kMaxBands, kTiles>];
+
+    __device__ __forceinline__ explicit ResultScales(const BandProduct& p) {
+      if (kScalesResults && place.Token() < p.tokens) of_token = p.x_scales[place.Token()];
+    }
+    __device__ __forceinline__ void Ask(const BandProduct& p, const RowPass& pass) {
+      if constexpr (kScalesResults) {
+#pragma unroll
+        for (int step = 0; step < kStoreSteps<kMaxBands, kTiles>; ++step) {
+          const int row = place.Row(step, pass);
+          of_row[step] = place.Stores(step, pass, p.tokens) && row < p.w.rows ? p.w.scales[row] : 0;
+        }
+      }
+    }
+  };
 
   // A warp's part of a block's products.
   __device__ static __forceinline__ void Compute(const BandProduct& p, const RowShare& share,
@@ -135,7 +149,9 @@ struct SkinnyWork {
     BandReader<Ring> reader(shared.ring, false);
     Activations activations(p, shared.activations[warp], warp);
     TileSums<Sum, kMaxBands, kTiles> sums = {};
+    ResultScales scales(p);
     float x_scales[kTiles][2];
+    const auto start = [&](const RowPass& pass) { scales.Ask(p, pass); };
     const auto begin = [&](int chunk, int next) {
       if constexpr (F::kBlocks) LoadScales(p, chunk, x_scales);
       activations.Take(chunk, next);
@@ -145,9 +161,15 @@ struct SkinnyWork {
     };
     const auto end = [&](const RowPass& pass) {
       StoreTiles<kWarps>(sums, pass, p.tokens, shared.sums,
-                         [&](Sum sum, int token, int row) { Store(p, sum, token, row); });
+                         [&](Sum sum, int step, int token, int row) {
+                           if (row >= p.w.rows) return;
+                           auto total = static_cast<float>(sum);
+                           if (kScalesResults) total *= scales.of_token * scales.of_row[step];
+                           p.Store<Out>(total, token, row);
+                         });
     };
-    WalkBands<kMaxBands>(share, CeilDiv(p.w.k, Ring::kColumns), reader, BandSteps{begin, add, end});
+    WalkBands<kMaxBands>(share, CeilDiv(p.w.k, Ring::kColumns), reader,
+                         BandSteps{start, begin, add, end});
     activations.End();
   }
 };

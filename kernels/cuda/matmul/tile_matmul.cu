@@ -30,13 +30,14 @@ namespace {
 // A third warpgroup holds the supplier, for the sake of its registers.
 constexpr int kConsumers = kSumWarps * 32, kThreads = kConsumers + 128;
 constexpr int kSupplierRegisters = 40;
-// Few tokens have few sums. Then a block has half of a multiprocessor's registers, so that a small
-// kernel's block fits beside it (bands/band_product.cuh); shared memory has room for one block.
+// Few tokens have few sums. Then a block leaves registers for one of 512 threads with 32 each, so
+// that a small kernel's block fits beside it (bands/band_product.cuh); shared memory has room for
+// one block of this kernel.
 constexpr int kSmallTile = 64;
-constexpr int ShareOfRegisters(int tokens) { return tokens <= kSmallTile ? 2 : 1; }
-constexpr int ConsumerRegisters(int tokens) { return tokens <= kSmallTile ? 96 : 232; }
+constexpr int BoundThreads(int tokens) { return tokens <= kSmallTile ? 512 : kThreads; }
+constexpr int ConsumerRegisters(int tokens) { return tokens <= kSmallTile ? 168 : 232; }
 constexpr bool RegistersFit(int tokens) {
-  const int of_thread = 65536 / ShareOfRegisters(tokens) / kThreads / 8 * 8;
+  const int of_thread = 65536 / BoundThreads(tokens) / 8 * 8;
   return kSupplierRegisters * 128 + ConsumerRegisters(tokens) * kConsumers <= of_thread * kThreads;
 }
 static_assert(RegistersFit(kSmallTile) && RegistersFit(2 * kSmallTile));
@@ -56,11 +57,19 @@ template <typename T>
 constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));
 constexpr int kScaleColumns = kChunk<__nv_fp8_e4m3>;
 
+// The scales of a tile's tokens and rows, where each has one.
+template <int kTokens>
+struct Factors {
+  float of_token[kTokens];
+  alignas(16) float of_row[kMaxRows];
+};
+
 template <int kTokens>
 struct Shared {
   alignas(1024) char ring[kStages<kTokens>][kStageBytes<kTokens>];
   StagedSums staged;
   alignas(16) float scales[kStages<kTokens>][kTokens];  // of 8-bit blocks
+  Factors<kTokens> factors[2];                          // of tiles in turn
   uint64_t full[kStages<kTokens>], empty[kStages<kTokens>];
 
   __device__ __forceinline__ Barrier Full(int stage) const { return {SharedAddress(&full[stage])}; }
@@ -232,20 +241,58 @@ struct Consumer {
   }
 };
 
-// The result of a sum.
-template <typename T, typename Out, bool kBlockScales>
-struct ResultOf {
+// The factors of tiles. They are asked for when a tile begins, so that no result waits for them.
+template <int kTokens>
+struct TileFactors {
   const Product& p;
+  const Work<kTokens>& work;
+  Shared<kTokens>& shared;
+  int turn = 0;
 
-  __device__ __forceinline__ float operator()(float sum, int token, int row) const {
-    if constexpr (sizeof(T) == 1 && !kBlockScales) sum *= p.x_scales[token] * p.w_scales[row];
-    if (p.bias != nullptr) sum += ToFloat(static_cast<const Out*>(p.bias)[row]);
-    return sum;
+  // For the next tile. By all consumers.
+  __device__ __forceinline__ void Ask(int tile) {
+    turn ^= 1;
+    Factors<kTokens>& to = shared.factors[turn];
+    const int i = threadIdx.x, token = work.Token(tile) + i, row = work.Row(tile) + i;
+    if (i < kTokens && token < p.tiling.tokens) {
+      CopyFloat(SharedAddress(&to.of_token[i]), p.x_scales + token);
+    }
+    if (i < kMaxRows && row < p.tiling.n) {
+      CopyFloat(SharedAddress(&to.of_row[i]), p.w_scales + row);
+    }
+  }
+  // Those asked for last. By all consumers.
+  __device__ __forceinline__ const Factors<kTokens>& Await() const {
+    CopyWait<0>();
+    SyncNamed(1, kConsumers);
+    return shared.factors[turn];
+  }
+};
+
+// Results of sums of scaled rows and tokens.
+template <typename T, int kTokens>
+struct ScaledTerms {
+  const Factors<kTokens>& factors;
+  const SumTerms<T> sums;
+  const int first_row;  // of the tile
+
+  struct Rows {
+    const Factors<kTokens>& factors;
+    typename SumTerms<T>::Rows sums;
+    float scales[4];
+
+    __device__ __forceinline__ float operator()(float sum, int token, int i) const {
+      return sums(sum * (factors.of_token[token] * scales[i]), token, i);
+    }
+  };
+  __device__ __forceinline__ Rows OfRows(int row, int end) const {
+    const auto& of_row = *reinterpret_cast<const float4*>(&factors.of_row[row - first_row]);
+    return {factors, sums.OfRows(row, end), {of_row.x, of_row.y, of_row.z, of_row.w}};
   }
 };
 
 template <typename T, typename Out, int kTokens, bool kBlockScales>
-__global__ void __launch_bounds__(kThreads, ShareOfRegisters(kTokens))
+__global__ void __launch_bounds__(BoundThreads(kTokens), 1)
     TileKernel(const __grid_constant__ Product p, const __grid_constant__ CUtensorMap w,
                const __grid_constant__ CUtensorMap x) {
   extern __shared__ __align__(1024) char bytes[];
@@ -271,16 +318,22 @@ __global__ void __launch_bounds__(kThreads, ShareOfRegisters(kTokens))
   TakeRegisters<ConsumerRegisters(kTokens)>();
   PdlWait();
   Consumer<T, kTokens, kBlockScales> consumer{p, work, shared};
-  const ResultOf<T, Out, kBlockScales> result{p};
-  const TileWriter<Out, kTokens, decltype(result)> writer{
-      work, result, static_cast<Out*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
+  TileFactors<kTokens> factors{p, work, shared};
   for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride()) {
+    constexpr bool kScaled = sizeof(T) == 1 && !kBlockScales;
     Sums<kTokens> sums;
+    if constexpr (kScaled) factors.Ask(tile);
     consumer.SumTile(sums, tile);
-    if (tiling.split == 1) {
-      writer.StoreTile(sums, tile);
+    const auto write = [&](const auto& terms) {
+      const TileWriter<Out, kTokens, std::decay_t<decltype(terms)>> writer{
+          work, terms, static_cast<Out*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
+      writer.Write(sums, tile, cluster);
+    };
+    const SumTerms<Out> unscaled{p.bias};
+    if constexpr (kScaled) {
+      write(ScaledTerms<Out, kTokens>{factors.Await(), unscaled, work.Row(tile)});
     } else {
-      writer.ShareTile(sums, tile, cluster);
+      write(unscaled);
     }
   }
 }

@@ -18,54 +18,101 @@ using StagedSums = float[kSumWarps][kStagedTokens][kStagedPitch];
 // A block's sums on their way to the blocks of its cluster: of each token this many floats.
 inline constexpr int kSumPitch = kMaxRows + 4;
 
-// The way of a tile's sums to `out`, by the warps that hold them. Value: (sum, token, row) to the
-// result as a float; it is not asked for rows past the last.
-template <typename Out, int kTokens, typename Value>
+// Results that are the sums, with a bias of type T.
+template <typename T>
+struct SumTerms {
+  const void* bias;  // null: none
+
+  struct Rows {
+    float bias[4];
+
+    __device__ __forceinline__ float operator()(float sum, int, int i) const {
+      return sum + bias[i];
+    }
+  };
+  __device__ __forceinline__ Rows OfRows(int row, int end) const {
+    Rows rows = {};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (bias != nullptr && row + i < end) {
+        rows.bias[i] = ToFloat(static_cast<const T*>(bias)[row + i]);
+      }
+    }
+    return rows;
+  }
+};
+
+// The way of a tile's sums to `out`, by the warps that hold them. Terms makes results of sums: its
+// OfRows(row, end) reads what four rows need, none from `end` on, and that times (sum, token of the
+// tile, i) is the result as a float of row + i. It should read no memory that `out` could overlap,
+// as far as the compiler knows: such a read waits for the stores before it.
+template <typename Out, int kTokens, typename Terms>
 struct TileWriter {
+  static constexpr int kCount = 4;  // rows of a token that a lane stores
+
   const Work<kTokens>& work;
-  const Value& value;
+  const Terms& terms;
   Out* const out;
   const int64_t out_stride;
   StagedSums& warps_staged;
   float* const exchange;  // [kTokens][kSumPitch]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-  __device__ __forceinline__ float* Exchanged(int token) const {
-    return exchange + token * kSumPitch;
+  // A lane's rows: kCount from `row` on, of which those before `end` exist.
+  template <typename OfRows>
+  struct Rows {
+    int row, end;
+    OfRows of_rows;
+  };
+  __device__ __forceinline__ auto RowsAt(int row, int tile) const {
+    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
+    return Rows<decltype(terms.OfRows(row, end))>{row, end, terms.OfRows(row, end)};
   }
-
-  // Stores values of one token and kCount rows.
-  template <int kCount>
-  __device__ __forceinline__ void StoreRows(const float (&sums)[kCount], int token, int row,
-                                            int end) const {
-    Out* const to = out + token * out_stride + row;
+  // Stores the results of a token of the tile.
+  template <typename OfRows>
+  __device__ __forceinline__ void Store(const float4& sums, int tile, int token,
+                                        const Rows<OfRows>& rows) const {
+    Out* const to = out + (work.Token(tile) + token) * out_stride + rows.row;
+    const float of_row[kCount] = {sums.x, sums.y, sums.z, sums.w};
     alignas(16) Out values[kCount];
-    if (row + kCount <= end && reinterpret_cast<uintptr_t>(to) % sizeof values == 0) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) values[i] = FromFloat<Out>(value(sums[i], token, row + i));
-      using Whole = std::conditional_t<sizeof values == 16, uint4, uint2>;
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof values / sizeof(Whole)); ++i) {
-        reinterpret_cast<Whole*>(to)[i] = reinterpret_cast<const Whole*>(values)[i];
-      }
+    for (int i = 0; i < kCount; ++i) {
+      values[i] = FromFloat<Out>(rows.of_rows(of_row[i], token, i));
+    }
+    using Whole = std::conditional_t<sizeof values == 16, uint4, uint2>;
+    if (rows.row + kCount <= rows.end && reinterpret_cast<uintptr_t>(to) % sizeof values == 0) {
+      *reinterpret_cast<Whole*>(to) = *reinterpret_cast<const Whole*>(values);
     } else {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        if (row + i < end) to[i] = FromFloat<Out>(value(sums[i], token, row + i));
+        if (rows.row + i < rows.end) to[i] = values[i];
       }
     }
   }
+  __device__ __forceinline__ int Tokens(int tile) const {
+    return min(kTokens, work.p.tokens - work.Token(tile));
+  }
 
+  __device__ __forceinline__ void Write(const Sums<kTokens>& sums, int tile,
+                                        const Cluster& cluster) const {
+    if (work.p.split == 1) {
+      StoreTile(sums, tile);
+    } else {
+      ShareTile(sums, tile, cluster);
+    }
+  }
+
+ private:
   // A warp's results go through shared memory, so that a lane stores consecutive rows of a token.
   __device__ __forceinline__ void StoreTile(const Sums<kTokens>& sums, int tile) const {
-    const int first_row = work.Row(tile) + warp * kWarpRows;
-    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
-    if (first_row >= end) return;
-    constexpr int kCount = 4;
+    const int row = lane % (kWarpRows / kCount) * kCount;
+    const auto rows = RowsAt(work.Row(tile) + warp * kWarpRows + row, tile);
+    if (rows.row - row >= rows.end) return;
+    const int tokens = Tokens(tile);
     auto& staged = warps_staged[warp];
 #pragma unroll
     for (int first = 0; first < kTokens; first += kStagedTokens) {
-      if (work.Token(tile) + first >= work.p.tokens) break;
+      if (first >= tokens) break;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const int token = j / 4 * 8 + lane % 4 * 2 + j % 2;
@@ -75,11 +122,8 @@ struct TileWriter {
 #pragma unroll
       for (int i = 0; i < kStagedTokens * kWarpRows / (32 * kCount); ++i) {
         const int from = (i * 32 + lane) / (kWarpRows / kCount);
-        const int row = lane % (kWarpRows / kCount) * kCount;
-        const int token = work.Token(tile) + first + from;
-        float values[kCount];
-        *reinterpret_cast<float4*>(values) = *reinterpret_cast<const float4*>(&staged[from][row]);
-        if (token < work.p.tokens) StoreRows(values, token, first_row + row, end);
+        const float4 of_token = *reinterpret_cast<const float4*>(&staged[from][row]);
+        if (first + from < tokens) Store(of_token, tile, first + from, rows);
       }
       __syncwarp();
     }
@@ -97,27 +141,39 @@ struct TileWriter {
             sums[i][j];
       }
     }
+    const auto rows = RowsAt(work.Row(tile) + lane * kCount, tile);
+    const int tokens = Tokens(tile);
     __syncwarp();
     cluster.Sync();
-    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
-    const int row = work.Row(tile) + lane * 4;
-    const int left = min(kTokens, work.p.tokens - work.Token(tile));
-    for (int token = work.part * kSumWarps + warp; token < left;
+#pragma unroll 1
+    for (int token = work.part * kSumWarps + warp; token < tokens;
          token += work.p.split * kSumWarps) {
-      float values[4] = {};
-      for (int i = 0; i < work.p.split; ++i) {
-        const float* const from = cluster.At(Exchanged(token), i);
-        const float4 part = *reinterpret_cast<const float4*>(from + lane * 4);
-        values[0] += part.x;
-        values[1] += part.y;
-        values[2] += part.z;
-        values[3] += part.w;
-      }
-      StoreRows(values, work.Token(tile) + token, row, end);
+      Store(SumOfBlocks(token, cluster), tile, token, rows);
     }
     FenceForProducts();  // before the supplier's next copies to this memory
     __syncwarp();
     cluster.Sync();
+  }
+
+  __device__ __forceinline__ float* Exchanged(int token) const {
+    return exchange + token * kSumPitch;
+  }
+  // The sums of a lane's rows of a token, added in the order of the blocks. All are on their way
+  // before the first is added.
+  __device__ __forceinline__ float4 SumOfBlocks(int token, const Cluster& cluster) const {
+    const auto* const mine = reinterpret_cast<const float4*>(Exchanged(token) + lane * kCount);
+    float4 parts[kMaxTileSplit];
+#pragma unroll
+    for (int i = 0; i < kMaxTileSplit; ++i) {
+      if (i < work.p.split) parts[i] = cluster.Read(mine, i);
+    }
+    float4 sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < kMaxTileSplit; ++i) {
+      if (i >= work.p.split) break;
+      sum = {sum.x + parts[i].x, sum.y + parts[i].y, sum.z + parts[i].z, sum.w + parts[i].w};
+    }
+    return sum;
   }
 };
 

@@ -139,6 +139,11 @@ __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>()
   const float* table = a.cos_sin + int64_t{position} * lanes.dim + at % (lanes.dim / 2);
   const Eight cos = LoadEight(table);
   Eight sin = LoadEight(table + lanes.dim / 2);
+  // Asked for early, or the store would wait for memory. With several heads registers are short.
+  float inverse = 0.0f;
+  if constexpr (kEightBit<Kv> && kHeads == 1) {
+    if (first >= a.num_heads && first < heads) inverse = InverseOfHead(a, first);
+  }
   if (a.settled) {
     PdlWait();
     load_heads();
@@ -167,8 +172,8 @@ __global__ void __launch_bounds__(kThreads, BlocksAtOnce<T, kDim, kNormalised>()
     } else if constexpr (kEightBit<Kv>) {
       Kv* const to = head < rotated ? place + (head - a.num_heads) * a.head_stride
                                     : place + a.kv_stride + (head - rotated) * a.head_stride;
-      *reinterpret_cast<uint2*>(to) =
-          PackEightBit<Kv>(head < rotated ? y : Unpack(x[i]), InverseOfHead(a, head));
+      *reinterpret_cast<uint2*>(to) = PackEightBit<Kv>(
+          head < rotated ? y : Unpack(x[i]), kHeads == 1 ? inverse : InverseOfHead(a, head));
     } else if (head < rotated) {
       StoreEight(place + (head - a.num_heads) * a.head_stride, y);
     } else {

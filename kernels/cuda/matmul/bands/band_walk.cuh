@@ -7,24 +7,29 @@
 
 namespace quire::cuda {
 
-// The steps of a walk: begin(chunk, next) for each of the warp's chunks in each pass, where `next`
-// is the one behind it or the first of the next pass; then add(band, unit) for each band of the
-// pass; and end(pass).
-template <typename Begin, typename Add, typename End>
+// The steps of a walk: start(pass); begin(chunk, next) for each of the warp's chunks in each pass,
+// where `next` is the one behind it or the first of the next pass; then add(band, unit) for each
+// band of the pass; and end(pass).
+template <typename Start, typename Begin, typename Add, typename End>
 struct BandSteps {
+  Start start;
   Begin begin;
   Add add;
   End end;
 };
 
+struct NoStart {
+  __device__ __forceinline__ void operator()(const RowPass&) const {}
+};
+
 // kMaxBands are those of a pass. By all computing warps.
-template <int kMaxBands, typename Ring, typename Begin, typename Add, typename End>
+template <int kMaxBands, typename Ring, typename Steps>
 __device__ __forceinline__ void WalkBands(const RowShare& share, int chunks,
-                                          BandReader<Ring>& reader,
-                                          const BandSteps<Begin, Add, End>& steps) {
+                                          BandReader<Ring>& reader, const Steps& steps) {
   constexpr int kWarps = Ring::kStageWarps;
   const int warp = threadIdx.x / 32;
   for (RowPass pass(share); pass.begin < share.end; pass.Advance(share)) {
+    steps.start(pass);
 #pragma unroll 1
     for (int chunk = warp; chunk - warp < chunks; chunk += kWarps) {
       if (chunk >= chunks) {

@@ -18,19 +18,45 @@ inline constexpr int kExchangedTiles = 2, kTokenPitch = 20;
 template <typename Sum, int kWarps>
 using TileExchange = Sum[kWarps][kExchangedTiles][kMatrixTokens][kTokenPitch];
 
-// Adds the warps' sums of one pass, in the order of the warps. store(total, token, row) takes each.
-// Then the sums are 0. By all warps that compute.
+template <int kBands, int kTiles>
+inline constexpr int kStoreSteps = kBands* kTiles / kExchangedTiles;
+
+// A thread's share of each step of a pass: it stores a row of a band for one token.
+template <int kTiles>
+struct StoredPlace {
+  static constexpr int kThreads = kExchangedTiles * kMatrixTokens * kBandRows;
+  static_assert(kExchangedTiles % kTiles == 0);
+
+  const int row = threadIdx.x % kBandRows;
+  const int in_tile = threadIdx.x / kBandRows % kMatrixTokens;
+  const int part = threadIdx.x / (kBandRows * kMatrixTokens) % kExchangedTiles;
+
+  __device__ __forceinline__ int Token() const { return part % kTiles * kMatrixTokens + in_tile; }
+  // Of those of a pass.
+  __device__ __forceinline__ int Band(int step) const {
+    return (step * kExchangedTiles + part) / kTiles;
+  }
+  __device__ __forceinline__ bool Stores(int step, const RowPass& pass, int tokens) const {
+    return threadIdx.x < kThreads && Band(step) < pass.bands && Token() < tokens;
+  }
+  __device__ __forceinline__ int Row(int step, const RowPass& pass) const {
+    return (pass.begin + Band(step)) * kBandRows + row;
+  }
+};
+
+// Adds the warps' sums of one pass, in the order of the warps. store(total, step, token, row) takes
+// each. Then the sums are 0. By all warps that compute.
 template <int kWarps, typename Sum, int kBands, int kTiles, typename Store>
 __device__ __forceinline__ void StoreTiles(Sum (&sums)[kBands][kTiles][4], const RowPass& pass,
                                            int tokens, TileExchange<Sum, kWarps>& exchange,
                                            const Store& store) {
-  constexpr int kStored = kExchangedTiles * kMatrixTokens * kBandRows;
-  static_assert(kStored <= kWarps * 32 && kBands * kTiles % kExchangedTiles == 0);
+  static_assert(StoredPlace<kTiles>::kThreads <= kWarps * 32);
+  static_assert(kBands * kTiles % kExchangedTiles == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int row = threadIdx.x % kBandRows, at = threadIdx.x / kBandRows % kMatrixTokens;
-  const int part = threadIdx.x / (kBandRows * kMatrixTokens) % kExchangedTiles;
+  const StoredPlace<kTiles> place;
 #pragma unroll
-  for (int first = 0; first < kBands * kTiles; first += kExchangedTiles) {
+  for (int step = 0; step < kStoreSteps<kBands, kTiles>; ++step) {
+    const int first = step * kExchangedTiles;
     if (first / kTiles >= pass.bands) break;
     SyncComputing<kWarps>();  // the sums of the last exchange have been read
 #pragma unroll
@@ -40,13 +66,13 @@ __device__ __forceinline__ void StoreTiles(Sum (&sums)[kBands][kTiles][4], const
       sums[band][tile][j] = 0;
     }
     SyncComputing<kWarps>();
-    const int band = (first + part) / kTiles;
-    const int token = (first + part) % kTiles * kMatrixTokens + at;
-    if (threadIdx.x >= kStored || band >= pass.bands || token >= tokens) continue;
-    Sum total = exchange[0][part][at][row];
+    if (!place.Stores(step, pass, tokens)) continue;
+    Sum total = exchange[0][place.part][place.in_tile][place.row];
 #pragma unroll
-    for (int i = 1; i < kWarps; ++i) total += exchange[i][part][at][row];
-    store(total, token, (pass.begin + band) * kBandRows + row);
+    for (int i = 1; i < kWarps; ++i) {
+      total += exchange[i][place.part][place.in_tile][place.row];
+    }
+    store(total, step, place.Token(), place.Row(step, pass));
   }
 }
 

@@ -71,9 +71,5 @@ __device__ __forceinline__ void CopyOnce(uint32_t to, const void* from, int byte
       "l"(from), "r"(bytes), "l"(policy)
       : "memory");
 }
-// Copies a scale. Several rows share it, so it goes through the first-level cache.
-__device__ __forceinline__ void CopyFloat(uint32_t to, const float* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
 
 }  // namespace quire::cuda

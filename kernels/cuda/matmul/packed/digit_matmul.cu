@@ -134,7 +134,8 @@ struct DigitWork {
       AddProducts<kBits, kGroups>(sums[band], groups, unit, digits, scale);
     };
     const auto end = [&](const RowPass& pass) { StoreSums(p, sums, pass, shared.sums); };
-    WalkBands<kMaxBands>(share, CeilDiv(k, kChunkColumns), reader, BandSteps{begin, add, end});
+    WalkBands<kMaxBands>(share, CeilDiv(k, kChunkColumns), reader,
+                         BandSteps{NoStart{}, begin, add, end});
   }
 };
 

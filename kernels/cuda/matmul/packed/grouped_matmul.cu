@@ -109,9 +109,10 @@ struct GroupedWork {
     };
     const auto end = [&](const RowPass& pass) {
       StoreTiles<kWarps>(sums, pass, p.tokens, shared.sums,
-                         [&](float sum, int token, int row) { p.Store<T>(sum, token, row); });
+                         [&](float sum, int, int token, int row) { p.Store<T>(sum, token, row); });
     };
-    WalkBands<kMaxBands>(share, CeilDiv(k, kChunkColumns), reader, BandSteps{begin, add, end});
+    WalkBands<kMaxBands>(share, CeilDiv(k, kChunkColumns), reader,
+                         BandSteps{NoStart{}, begin, add, end});
     activations.End();
   }
 };
