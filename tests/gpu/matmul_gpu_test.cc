@@ -291,6 +291,7 @@ TEST_F(MatMulTest, BitsOfFewTokensDoNotDependOnTheBatch) {
         part.x = full.x.Rows(begin, count);
         part.out = full.out.Rows(begin, count);
         operands.Poison();
+        CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for the default one
         matmul_->Run(part);
         ASSERT_EQ(RowsOf(operands.Out(), begin, count, n * 4), RowsOf(all, begin, count, n * 4))
             << "n " << n << " k " << k << " tokens " << begin << " and " << count;

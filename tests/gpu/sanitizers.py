@@ -16,6 +16,7 @@ SUITES = {
     "eight_bit_rows_gpu_test": "*.RmsNormMatches*:*.ActivationsMatch*",
     "eight_bit_matmul_gpu_test": ":".join(f"*.MatchesDoubleArithmetic/{i}" for i in (0, 1, 3)),
     "packed_matmul_gpu_test": "Small/*.MatchesDoubleArithmetic/*",
+    "tile_matmul_gpu_test": ":".join(f"*.MatchesDoubleArithmetic/{i}" for i in (1, 5, 8)),
     "layer_norm_gpu_test": "*.MatchesDoubleArithmeticOfWholeRows:*.KeepsItsDigitsFarFromZero",
     "rms_norm_gpu_test": "*.MatchesDoubleArithmetic:*.DependentLaunchDoesNotChangeBits",
     "rope_store_kv_gpu_test": "*.MatchesDoubleArithmeticAndTouches*:*.*ForEverySizeOfAHead",
@@ -34,13 +35,19 @@ RACE_SUITES = {
     "layer_norm_gpu_test": "*.KeepsItsDigitsFarFromZero",
     "rope_store_kv_gpu_test": "*.MatchesDoubleArithmeticAndTouches*",
     "rms_norm_gpu_test": "*.DependentLaunchDoesNotChangeBits",
+    "tile_matmul_gpu_test": "*.MatchesDoubleArithmetic/5",
     "sample_gpu_test": "*.FlagsNonfiniteRows",
     "paged_attention_gpu_test": "*.PrefillChunks*:*.HandlesScores*:*.TakesQueriesOfEverySize",
 }
 # Racecheck's records of this one take more memory than a machine of 128 GB has; its kernels are
 # those of the other programs.
 TOO_LARGE = {("nonfinite_gpu_test", "racecheck")}
-EXPECTED = {(program, tool) for program in SUITES for tool in TOOLS} - TOO_LARGE
+# Readers of a ring (matmul/bands/band_ring.cuh) give a stage back by an arrival of one lane behind
+# __syncwarp, which racecheck does not count for the other lanes. With an arrival of every lane it
+# finds nothing in these programs, and a token's products with weights of 4 bits take 2 % longer.
+UNSEEN = {("packed_matmul_gpu_test", "racecheck"), ("eight_bit_matmul_gpu_test", "racecheck")}
+LEFT_OUT = TOO_LARGE | UNSEEN
+EXPECTED = {(program, tool) for program in SUITES for tool in TOOLS} - LEFT_OUT
 PASSED = re.compile(r"\[  PASSED  \] (\d+) test")
 SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard")
 AT_ONCE = 8
@@ -92,7 +99,7 @@ def run_sanitizers(programs, environment):
     """{program: {tool: entry}} for those that have a suite."""
     until = time.monotonic() + LIMIT_SECONDS
     jobs = [(program, tool) for tool in TOOLS for program in programs
-            if program.name in SUITES and (program.name, tool) not in TOO_LARGE]
+            if program.name in SUITES and (program.name, tool) not in LEFT_OUT]
     results = {}
 
     def run(job):
