@@ -146,7 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{5, 24, 16, DType::kE4M3, DType::kF32, Scales::kRows},
                       Case{64, 4096, 1024, DType::kE4M3, DType::kBF16, Scales::kBlocks},
                       Case{301, 1000, 400, DType::kE4M3, DType::kF16, Scales::kBlocks, true},
-                      Case{3, 130, 16, DType::kE4M3, DType::kF32, Scales::kBlocks}));
+                      Case{3, 130, 16, DType::kE4M3, DType::kF32, Scales::kBlocks},
+                      Case{37, 131, 400, DType::kE4M3, DType::kBF16, Scales::kRows, true}));
 
 class TileMatMulBitsTest : public TileMatMulGpuTest {};
 

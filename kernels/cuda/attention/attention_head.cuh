@@ -2,6 +2,7 @@
 // decode CTA. Merges the warps' states, folds units in order, and stores states and results.
 #pragma once
 
+#include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_piece.cuh"
 #include "kernels/cuda/attention/attention_tile.cuh"
@@ -74,10 +75,10 @@ class HeadState {
     }
   }
 
-  // Asks for the factor of a head's values: its result would wait for memory.
+  // Loads the factor of a head's values early, so that Store does not wait for it.
   __device__ void AskScale(int head) { scale_ = ValueScale<H>(a_, head); }
 
-  // Stores the finished head of a sequence, whose factor was asked for last.
+  // Stores the finished head of a sequence. The last AskScale was for this head.
   __device__ void Store(const DecodeSequence& s, int head) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {

@@ -3,7 +3,6 @@
 // bytes.
 #pragma once
 
-#include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_tile.cuh"
 

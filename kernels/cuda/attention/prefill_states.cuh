@@ -2,6 +2,7 @@
 // spans (prefill_plan.h), and the sums of these states.
 #pragma once
 
+#include "kernels/cuda/attention/attention_eight_bit.cuh"
 #include "kernels/cuda/attention/attention_piece.cuh"
 #include "kernels/cuda/attention/prefill_layout.cuh"
 

@@ -42,7 +42,7 @@ __device__ __forceinline__ void CopyAsync(uint32_t to, const void* from, bool va
                "r"(valid ? 16 : 0)
                : "memory");
 }
-// Copies a float through the first-level cache, for floats that several threads or rows share.
+// Copies a float, through the first-level cache as all copies of less than 16 bytes.
 __device__ __forceinline__ void CopyFloat(uint32_t to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }

@@ -296,9 +296,9 @@ __global__ void __launch_bounds__(Layout<kBits, kTokens>::kThreads, 1)
   TakeRegisters<L::kConsumerRegisters>();
   PdlWait();
   Consumer<T, kBits, kRuns, kTokens> consumer{p, work, shared};
-  const SumTerms<T> terms{p.bias};
-  const TileWriter<T, kTokens, SumTerms<T>> writer{
-      work, terms, static_cast<T*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
+  const SumsWithBias<T> results{p.bias};
+  const TileWriter<T, kTokens, SumsWithBias<T>> writer{
+      work, results, static_cast<T*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
   for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride()) {
     Sums<kTokens> sums;
     consumer.SumTile(sums);

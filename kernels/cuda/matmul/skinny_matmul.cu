@@ -121,20 +121,22 @@ struct SkinnyWork {
     }
   }
 
-  // The scales of what a thread stores. They are asked for early, because a store would wait for
-  // memory, and with it the block.
+  // The scales of what a thread stores, asked for when a pass begins: a load beside the store would
+  // delay the end of the block.
   static constexpr bool kScalesResults = F::kEightBit && !F::kBlocks;
   struct ResultScales {
     const StoredPlace<kTiles> place;
-    float of_token = 0, of_row[kStoreSteps<kMaxBands, kTiles>];
+    float of_token = 0, of_row[StoreSteps<kMaxBands, kTiles>()];
 
     __device__ __forceinline__ explicit ResultScales(const BandProduct& p) {
-      if (kScalesResults && place.Token() < p.tokens) of_token = p.x_scales[place.Token()];
+      if constexpr (kScalesResults) {
+        if (place.Token() < p.tokens) of_token = p.x_scales[place.Token()];
+      }
     }
     __device__ __forceinline__ void Ask(const BandProduct& p, const RowPass& pass) {
       if constexpr (kScalesResults) {
 #pragma unroll
-        for (int step = 0; step < kStoreSteps<kMaxBands, kTiles>; ++step) {
+        for (int step = 0; step < StoreSteps<kMaxBands, kTiles>(); ++step) {
           const int row = place.Row(step, pass);
           of_row[step] = place.Stores(step, pass, p.tokens) && row < p.w.rows ? p.w.scales[row] : 0;
         }
@@ -164,7 +166,8 @@ struct SkinnyWork {
                          [&](Sum sum, int step, int token, int row) {
                            if (row >= p.w.rows) return;
                            auto total = static_cast<float>(sum);
-                           if (kScalesResults) total *= scales.of_token * scales.of_row[step];
+                           if constexpr (kScalesResults)
+                             total *= scales.of_token * scales.of_row[step];
                            p.Store<Out>(total, token, row);
                          });
     };

@@ -10,6 +10,7 @@
 // columns is summed alone and added in float32; there it also takes the scales of blocks.
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "kernels/ceil_div.h"
 #include "kernels/check.h"
@@ -59,7 +60,7 @@ constexpr int kScaleColumns = kChunk<__nv_fp8_e4m3>;
 
 // The scales of a tile's tokens and rows, where each has one.
 template <int kTokens>
-struct Factors {
+struct Scales {
   float of_token[kTokens];
   alignas(16) float of_row[kMaxRows];
 };
@@ -69,7 +70,7 @@ struct Shared {
   alignas(1024) char ring[kStages<kTokens>][kStageBytes<kTokens>];
   StagedSums staged;
   alignas(16) float scales[kStages<kTokens>][kTokens];  // of 8-bit blocks
-  Factors<kTokens> factors[2];                          // of tiles in turn
+  Scales<kTokens> of_tile[2];                           // for one tile and the next
   uint64_t full[kStages<kTokens>], empty[kStages<kTokens>];
 
   __device__ __forceinline__ Barrier Full(int stage) const { return {SharedAddress(&full[stage])}; }
@@ -241,9 +242,9 @@ struct Consumer {
   }
 };
 
-// The factors of tiles. They are asked for when a tile begins, so that no result waits for them.
+// The scales of tiles. They are asked for when a tile begins, so that no result waits for them.
 template <int kTokens>
-struct TileFactors {
+struct TileScales {
   const Product& p;
   const Work<kTokens>& work;
   Shared<kTokens>& shared;
@@ -251,8 +252,9 @@ struct TileFactors {
 
   // For the next tile. By all consumers.
   __device__ __forceinline__ void Ask(int tile) {
+    static_assert(kTokens <= kConsumers && kMaxRows <= kConsumers);
     turn ^= 1;
-    Factors<kTokens>& to = shared.factors[turn];
+    Scales<kTokens>& to = shared.of_tile[turn];
     const int i = threadIdx.x, token = work.Token(tile) + i, row = work.Row(tile) + i;
     if (i < kTokens && token < p.tiling.tokens) {
       CopyFloat(SharedAddress(&to.of_token[i]), p.x_scales + token);
@@ -261,33 +263,34 @@ struct TileFactors {
       CopyFloat(SharedAddress(&to.of_row[i]), p.w_scales + row);
     }
   }
-  // Those asked for last. By all consumers.
-  __device__ __forceinline__ const Factors<kTokens>& Await() const {
+  // Those asked for last. By all consumers: behind this barrier all have written the tile before
+  // and read its scales, so that the next Ask may take their place.
+  __device__ __forceinline__ const Scales<kTokens>& Await() const {
     CopyWait<0>();
-    SyncNamed(1, kConsumers);
-    return shared.factors[turn];
+    SyncNamed(kSumBarrier, kConsumers);
+    return shared.of_tile[turn];
   }
 };
 
-// Results of sums of scaled rows and tokens.
+// Results of sums whose rows and tokens have scales (TileWriter).
 template <typename T, int kTokens>
-struct ScaledTerms {
-  const Factors<kTokens>& factors;
-  const SumTerms<T> sums;
+struct ScaledSums {
+  const Scales<kTokens>& scales;
+  const SumsWithBias<T> unscaled;
   const int first_row;  // of the tile
 
-  struct Rows {
-    const Factors<kTokens>& factors;
-    typename SumTerms<T>::Rows sums;
-    float scales[4];
+  struct OfRows {
+    const Scales<kTokens>& scales;
+    typename SumsWithBias<T>::OfRows unscaled;
+    float of_row[4];
 
     __device__ __forceinline__ float operator()(float sum, int token, int i) const {
-      return sums(sum * (factors.of_token[token] * scales[i]), token, i);
+      return unscaled(sum * (scales.of_token[token] * of_row[i]), token, i);
     }
   };
-  __device__ __forceinline__ Rows OfRows(int row, int end) const {
-    const auto& of_row = *reinterpret_cast<const float4*>(&factors.of_row[row - first_row]);
-    return {factors, sums.OfRows(row, end), {of_row.x, of_row.y, of_row.z, of_row.w}};
+  __device__ __forceinline__ OfRows ForRows(int row, int end) const {
+    const auto& of_row = *reinterpret_cast<const float4*>(&scales.of_row[row - first_row]);
+    return {scales, unscaled.ForRows(row, end), {of_row.x, of_row.y, of_row.z, of_row.w}};
   }
 };
 
@@ -318,20 +321,20 @@ __global__ void __launch_bounds__(BoundThreads(kTokens), 1)
   TakeRegisters<ConsumerRegisters(kTokens)>();
   PdlWait();
   Consumer<T, kTokens, kBlockScales> consumer{p, work, shared};
-  TileFactors<kTokens> factors{p, work, shared};
+  TileScales<kTokens> scales{p, work, shared};
   for (int tile = work.First(); tile < tiling.tiles; tile += work.Stride()) {
     constexpr bool kScaled = sizeof(T) == 1 && !kBlockScales;
     Sums<kTokens> sums;
-    if constexpr (kScaled) factors.Ask(tile);
+    if constexpr (kScaled) scales.Ask(tile);
     consumer.SumTile(sums, tile);
-    const auto write = [&](const auto& terms) {
-      const TileWriter<Out, kTokens, std::decay_t<decltype(terms)>> writer{
-          work, terms, static_cast<Out*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
+    const auto write = [&](const auto& results) {
+      const TileWriter<Out, kTokens, std::decay_t<decltype(results)>> writer{
+          work, results, static_cast<Out*>(p.out), p.out_stride, shared.staged, shared.Exchange()};
       writer.Write(sums, tile, cluster);
     };
-    const SumTerms<Out> unscaled{p.bias};
+    const SumsWithBias<Out> unscaled{p.bias};
     if constexpr (kScaled) {
-      write(ScaledTerms<Out, kTokens>{factors.Await(), unscaled, work.Row(tile)});
+      write(ScaledSums<Out, kTokens>{scales.Await(), unscaled, work.Row(tile)});
     } else {
       write(unscaled);
     }

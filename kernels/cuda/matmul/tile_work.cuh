@@ -17,6 +17,8 @@ namespace quire::cuda {
 
 inline constexpr int kSumWarps = 8, kWarpRows = 16, kGroupRows = 64;
 inline constexpr int kMaxRows = kSumWarps * kWarpRows;
+// The number of the barrier of the warps that hold sums.
+inline constexpr int kSumBarrier = 1;
 static_assert(kMaxRows == kMaxTileRows && kWarpRows == kTileRowMultiple);
 
 // How a product is divided. Chunks are runs of columns.
@@ -57,6 +59,10 @@ struct Work {
   __device__ __forceinline__ int Stride() const { return static_cast<int>(gridDim.x) / p.split; }
   __device__ __forceinline__ int Row(int tile) const { return tile / p.token_tiles * p.tile_rows; }
   __device__ __forceinline__ int Token(int tile) const { return tile % p.token_tiles * kTokens; }
+  // The tokens of a tile.
+  __device__ __forceinline__ int Tokens(int tile) const {
+    return min(kTokens, p.tokens - Token(tile));
+  }
 };
 
 // The sums of a warp's 16 rows and a tile's tokens: blocks of eight tokens.

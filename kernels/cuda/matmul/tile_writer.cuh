@@ -20,78 +20,42 @@ inline constexpr int kSumPitch = kMaxRows + 4;
 
 // Results that are the sums, with a bias of type T.
 template <typename T>
-struct SumTerms {
+struct SumsWithBias {
   const void* bias;  // null: none
 
-  struct Rows {
+  struct OfRows {
     float bias[4];
 
     __device__ __forceinline__ float operator()(float sum, int, int i) const {
       return sum + bias[i];
     }
   };
-  __device__ __forceinline__ Rows OfRows(int row, int end) const {
-    Rows rows = {};
+  __device__ __forceinline__ OfRows ForRows(int row, int end) const {
+    OfRows of_rows = {};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (bias != nullptr && row + i < end) {
-        rows.bias[i] = ToFloat(static_cast<const T*>(bias)[row + i]);
+        of_rows.bias[i] = ToFloat(static_cast<const T*>(bias)[row + i]);
       }
     }
-    return rows;
+    return of_rows;
   }
 };
 
-// The way of a tile's sums to `out`, by the warps that hold them. Terms makes results of sums: its
-// OfRows(row, end) reads what four rows need, none from `end` on, and that times (sum, token of the
-// tile, i) is the result as a float of row + i. It should read no memory that `out` could overlap,
-// as far as the compiler knows: such a read waits for the stores before it.
-template <typename Out, int kTokens, typename Terms>
+// The way of a tile's sums to `out`, by the warps that hold them. Results makes results of sums:
+// ForRows(row, end) reads what four rows need, of those before `end`, and returns an object. Called
+// with a sum, its token of the tile and i, that object gives the result of row + i as a float. The
+// call should read registers and shared memory alone: the compiler must assume that a store to
+// `out` changes any memory of the device, so a load from there would wait for the stores before.
+template <typename Out, int kTokens, typename Results>
 struct TileWriter {
-  static constexpr int kCount = 4;  // rows of a token that a lane stores
-
   const Work<kTokens>& work;
-  const Terms& terms;
+  const Results& results;
   Out* const out;
   const int64_t out_stride;
   StagedSums& warps_staged;
   float* const exchange;  // [kTokens][kSumPitch]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-  // A lane's rows: kCount from `row` on, of which those before `end` exist.
-  template <typename OfRows>
-  struct Rows {
-    int row, end;
-    OfRows of_rows;
-  };
-  __device__ __forceinline__ auto RowsAt(int row, int tile) const {
-    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
-    return Rows<decltype(terms.OfRows(row, end))>{row, end, terms.OfRows(row, end)};
-  }
-  // Stores the results of a token of the tile.
-  template <typename OfRows>
-  __device__ __forceinline__ void Store(const float4& sums, int tile, int token,
-                                        const Rows<OfRows>& rows) const {
-    Out* const to = out + (work.Token(tile) + token) * out_stride + rows.row;
-    const float of_row[kCount] = {sums.x, sums.y, sums.z, sums.w};
-    alignas(16) Out values[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      values[i] = FromFloat<Out>(rows.of_rows(of_row[i], token, i));
-    }
-    using Whole = std::conditional_t<sizeof values == 16, uint4, uint2>;
-    if (rows.row + kCount <= rows.end && reinterpret_cast<uintptr_t>(to) % sizeof values == 0) {
-      *reinterpret_cast<Whole*>(to) = *reinterpret_cast<const Whole*>(values);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (rows.row + i < rows.end) to[i] = values[i];
-      }
-    }
-  }
-  __device__ __forceinline__ int Tokens(int tile) const {
-    return min(kTokens, work.p.tokens - work.Token(tile));
-  }
 
   __device__ __forceinline__ void Write(const Sums<kTokens>& sums, int tile,
                                         const Cluster& cluster) const {
@@ -103,12 +67,45 @@ struct TileWriter {
   }
 
  private:
+  static constexpr int kCount = 4;  // rows of a token that a lane stores
+
+  // A lane's rows: kCount from `row` on, of which those before `end` exist.
+  template <typename OfRows>
+  struct StoredRows {
+    int row, end;
+    OfRows results;
+  };
+  __device__ __forceinline__ auto RowsAt(int row, int tile) const {
+    const int end = min(work.p.n, work.Row(tile) + work.p.tile_rows);
+    return StoredRows<decltype(results.ForRows(row, end))>{row, end, results.ForRows(row, end)};
+  }
+  // Stores the results of a token of the tile.
+  template <typename OfRows>
+  __device__ __forceinline__ void Store(const float4& sums, int tile, int token,
+                                        const StoredRows<OfRows>& rows) const {
+    Out* const to = out + (work.Token(tile) + token) * out_stride + rows.row;
+    const float sum[kCount] = {sums.x, sums.y, sums.z, sums.w};
+    alignas(16) Out values[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values[i] = FromFloat<Out>(rows.results(sum[i], token, i));
+    using Whole = std::conditional_t<sizeof values == 16, uint4, uint2>;
+    static_assert(sizeof(Whole) == sizeof values);
+    if (rows.row + kCount <= rows.end && reinterpret_cast<uintptr_t>(to) % sizeof values == 0) {
+      *reinterpret_cast<Whole*>(to) = *reinterpret_cast<const Whole*>(values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        if (rows.row + i < rows.end) to[i] = values[i];
+      }
+    }
+  }
+
   // A warp's results go through shared memory, so that a lane stores consecutive rows of a token.
   __device__ __forceinline__ void StoreTile(const Sums<kTokens>& sums, int tile) const {
     const int row = lane % (kWarpRows / kCount) * kCount;
     const auto rows = RowsAt(work.Row(tile) + warp * kWarpRows + row, tile);
-    if (rows.row - row >= rows.end) return;
-    const int tokens = Tokens(tile);
+    if (rows.row - row >= rows.end) return;  // the warp has no rows
+    const int tokens = work.Tokens(tile);
     auto& staged = warps_staged[warp];
 #pragma unroll
     for (int first = 0; first < kTokens; first += kStagedTokens) {
@@ -132,7 +129,7 @@ struct TileWriter {
   // Each block of the cluster adds and stores the sums of a part of the tokens.
   __device__ __forceinline__ void ShareTile(const Sums<kTokens>& sums, int tile,
                                             const Cluster& cluster) const {
-    SyncNamed(1, kSumWarps * 32);  // all have read what lay at `exchange`
+    SyncNamed(kSumBarrier, kSumWarps * 32);  // all have read what lay at `exchange`
 #pragma unroll
     for (int i = 0; i < kTokens / 8; ++i) {
 #pragma unroll
@@ -142,7 +139,7 @@ struct TileWriter {
       }
     }
     const auto rows = RowsAt(work.Row(tile) + lane * kCount, tile);
-    const int tokens = Tokens(tile);
+    const int tokens = work.Tokens(tile);
     __syncwarp();
     cluster.Sync();
 #pragma unroll 1
@@ -158,7 +155,7 @@ struct TileWriter {
   __device__ __forceinline__ float* Exchanged(int token) const {
     return exchange + token * kSumPitch;
   }
-  // The sums of a lane's rows of a token, added in the order of the blocks. All are on their way
+  // The sums of a lane's rows of a token, added in the order of the blocks. All are asked for
   // before the first is added.
   __device__ __forceinline__ float4 SumOfBlocks(int token, const Cluster& cluster) const {
     const auto* const mine = reinterpret_cast<const float4*>(Exchanged(token) + lane * kCount);

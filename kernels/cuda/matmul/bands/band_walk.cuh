@@ -18,6 +18,7 @@ struct BandSteps {
   End end;
 };
 
+// For walks that need nothing when a pass begins.
 struct NoStart {
   __device__ __forceinline__ void operator()(const RowPass&) const {}
 };

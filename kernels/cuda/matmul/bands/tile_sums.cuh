@@ -18,8 +18,12 @@ inline constexpr int kExchangedTiles = 2, kTokenPitch = 20;
 template <typename Sum, int kWarps>
 using TileExchange = Sum[kWarps][kExchangedTiles][kMatrixTokens][kTokenPitch];
 
+// The steps of a pass.
 template <int kBands, int kTiles>
-inline constexpr int kStoreSteps = kBands* kTiles / kExchangedTiles;
+constexpr int StoreSteps() {
+  static_assert(kBands * kTiles % kExchangedTiles == 0);
+  return kBands * kTiles / kExchangedTiles;
+}
 
 // A thread's share of each step of a pass: it stores a row of a band for one token.
 template <int kTiles>
@@ -32,7 +36,7 @@ struct StoredPlace {
   const int part = threadIdx.x / (kBandRows * kMatrixTokens) % kExchangedTiles;
 
   __device__ __forceinline__ int Token() const { return part % kTiles * kMatrixTokens + in_tile; }
-  // Of those of a pass.
+  // The band of its pass.
   __device__ __forceinline__ int Band(int step) const {
     return (step * kExchangedTiles + part) / kTiles;
   }
@@ -51,11 +55,10 @@ __device__ __forceinline__ void StoreTiles(Sum (&sums)[kBands][kTiles][4], const
                                            int tokens, TileExchange<Sum, kWarps>& exchange,
                                            const Store& store) {
   static_assert(StoredPlace<kTiles>::kThreads <= kWarps * 32);
-  static_assert(kBands * kTiles % kExchangedTiles == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const StoredPlace<kTiles> place;
 #pragma unroll
-  for (int step = 0; step < kStoreSteps<kBands, kTiles>; ++step) {
+  for (int step = 0; step < StoreSteps<kBands, kTiles>(); ++step) {
     const int first = step * kExchangedTiles;
     if (first / kTiles >= pass.bands) break;
     SyncComputing<kWarps>();  // the sums of the last exchange have been read
