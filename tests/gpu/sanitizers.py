@@ -44,7 +44,7 @@ RACE_SUITES = {
 TOO_LARGE = {("nonfinite_gpu_test", "racecheck")}
 # Readers of a ring (matmul/bands/band_ring.cuh) give a stage back by an arrival of one lane behind
 # __syncwarp, which racecheck does not count for the other lanes. With an arrival of every lane it
-# finds nothing in these programs, and a token's products with weights of 4 bits take 2 % longer.
+# finds nothing in these programs, and a step of one sequence with 4-bit weights takes 2 % longer.
 UNSEEN = {("packed_matmul_gpu_test", "racecheck"), ("eight_bit_matmul_gpu_test", "racecheck")}
 LEFT_OUT = TOO_LARGE | UNSEEN
 EXPECTED = {(program, tool) for program in SUITES for tool in TOOLS} - LEFT_OUT
