@@ -14,6 +14,7 @@
 #include "kernels/cuda/attention/paged_attention.h"
 #include "tests/gpu/device_array.h"
 #include "tests/kernels/cases.h"
+#include "tests/kernels/shuffled_blocks.h"
 
 namespace quire::gpu {
 
@@ -119,18 +120,16 @@ class Batch {
  public:
   Batch(const Shape& shape, std::vector<Sequence> sequences, double q_scale = 2.0)
       : shape_(shape), sequences_(std::move(sequences)), scales_(shape.kv_dtype(), shape.kv_heads) {
-    int32_t longest = 0, blocks = 1;
+    std::vector<int32_t> needs;
     query_begin_.push_back(0);
     for (size_t s = 0; s < sequences_.size(); ++s) {
       if (sequences_[s].seed == 0) sequences_[s].seed = 1000 + s;
-      longest = std::max(longest, sequences_[s].context);
-      blocks += BlocksOf(sequences_[s].context);
+      needs.push_back(BlocksOf(sequences_[s].context));
       query_begin_.push_back(query_begin_.back() + sequences_[s].queries);
       context_len_.push_back(sequences_[s].context);
     }
-    stride_ = BlocksOf(longest);
-    FillTable(blocks);
-    FillPool(blocks);
+    blocks_ = ShuffledBlocks(needs, *std::max_element(needs.begin(), needs.end()));
+    FillPool();
     FillQueries(q_scale);
     Upload();
   }
@@ -149,7 +148,7 @@ class Batch {
             .context_len = device_context_->data(),
             .table_row = device_row_->data(),
             .block_table = device_table_->data(),
-            .table_stride = stride_,
+            .table_stride = blocks_.stride,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .soft_cap = shape_.soft_cap,
             .window = shape_.window,
@@ -199,7 +198,7 @@ class Batch {
     for (size_t s = 0; s < sequences_.size(); ++s) {
       for (int32_t i = 0; i < sequences_[s].queries; ++i) {
         const int32_t pos = sequences_[s].context - sequences_[s].queries + i;
-        const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
+        const int64_t block = blocks_.At(s, pos / shape_.block_size);
         slots.push_back(block * shape_.block_size + pos % shape_.block_size);
       }
     }
@@ -261,26 +260,9 @@ class Batch {
   int64_t HeadStride() const { return int64_t{shape_.block_size} * shape_.head_dim; }
   int64_t BlockStride() const { return 2 * HeadStride() * shape_.kv_heads + shape_.block_padding; }
 
-  void FillTable(int32_t blocks) {
-    Random random(7);
-    std::vector<int32_t> ids;
-    for (int32_t b = 1; b < blocks; ++b) ids.push_back(b);
-    for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.Below(i)]);
-    num_blocks_ = blocks;
-    const size_t rows = sequences_.size();
-    table_.assign(rows * stride_, 0);
-    for (size_t s = 0; s < rows; ++s) {
-      table_row_.push_back(static_cast<int32_t>(rows - 1 - s));
-      for (int32_t b = 0; b < BlocksOf(sequences_[s].context); ++b) {
-        table_[table_row_[s] * stride_ + b] = ids.back();
-        ids.pop_back();
-      }
-    }
-  }
-
   // The slot of a token of a sequence.
   int64_t At(int s, int32_t pos, int kind, int32_t kv_head) const {
-    const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
+    const int64_t block = blocks_.At(s, pos / shape_.block_size);
     return block * BlockStride() + (int64_t{kind} * shape_.kv_heads + kv_head) * HeadStride() +
            int64_t{pos % shape_.block_size} * shape_.head_dim;
   }
@@ -300,9 +282,9 @@ class Batch {
     }
   }
 
-  void FillPool(int32_t blocks) {
+  void FillPool() {
     const uint16_t nan = shape_.eight_bit_kv ? 0xff : 0xffff;
-    pool_.assign(blocks * BlockStride(), nan);
+    pool_.assign(blocks_.count * BlockStride(), nan);
     for (size_t s = 0; s < sequences_.size(); ++s) {
       Random random(sequences_[s].seed);
       for (int32_t pos = 0; pos < sequences_[s].context; ++pos) {
@@ -343,8 +325,8 @@ class Batch {
     device_q_ = std::make_unique<DeviceArray<uint16_t>>(q_);
     device_begin_ = std::make_unique<Ints>(query_begin_);
     device_context_ = std::make_unique<Ints>(context_len_);
-    device_row_ = std::make_unique<Ints>(table_row_);
-    device_table_ = std::make_unique<Ints>(table_);
+    device_row_ = std::make_unique<Ints>(blocks_.rows);
+    device_table_ = std::make_unique<Ints>(blocks_.table);
   }
 
   // The pool as it lies in memory: of 8-bit elements two in a word.
@@ -372,7 +354,7 @@ class Batch {
     kv.kv_stride = kv.head_stride * shape_.kv_heads;
     kv.block_stride = BlockStride();
     kv.block_size = shape_.block_size;
-    kv.num_blocks = num_blocks_;
+    kv.num_blocks = blocks_.count;
     kv.num_kv_heads = shape_.kv_heads;
     kv.head_dim = shape_.head_dim;
     return kv;
@@ -428,9 +410,8 @@ class Batch {
 
   const Shape shape_;
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> query_begin_, context_len_, table_row_, table_;
-  int64_t stride_ = 0;
-  int32_t num_blocks_ = 0;
+  std::vector<int32_t> query_begin_, context_len_;
+  ShuffledBlocks blocks_;
   const KvScales scales_;
   std::vector<uint16_t> pool_;  // a word for each element, also of 8 bits
   std::vector<uint16_t> q_;

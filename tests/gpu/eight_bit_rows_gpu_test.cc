@@ -101,10 +101,12 @@ TEST(EightBitRowsGpuTest, QuantizeMatchesDoubleArithmetic) {
   }
 }
 
-// Rows so few that several blocks share one, and more.
+// Wide rows, of which each has eight blocks or four, among others.
 TEST(EightBitRowsGpuTest, ActivationsMatchDoubleArithmetic) {
-  for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
-           {19, 16}, {19, 272}, {19, 4096}, {11, 8208}, {11, 14336}, {19, 28672}, {11, 32768}}) {
+  constexpr std::pair<int64_t, int64_t> kShapes[] = {{19, 16},    {19, 272},   {19, 4096},
+                                                     {11, 8208},  {11, 14336}, {19, 14336},
+                                                     {19, 28672}, {11, 32768}};
+  for (const auto& [rows, width] : kShapes) {
     Random random(static_cast<uint64_t>(width));
     Array x = Array::Normal(random, DType::kBF16, {rows, 2 * width}, 3.0);
     const DeviceTensor device(DType::kBF16, rows, 2 * width, x, 8);
@@ -224,7 +226,7 @@ class EightBitRunsGpuTest : public ::testing::TestWithParam<int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Runs, EightBitRunsGpuTest, ::testing::Values(0, kScaleRun));
 
 TEST_P(EightBitRunsGpuTest, BitsDoNotDependOnTheBatch) {
-  constexpr int64_t kRows = 150, kWidth = 14336;  // too many rows for several blocks each
+  constexpr int64_t kRows = 150, kWidth = 14336;  // too many rows for eight blocks each
   Random random(3);
   Array x = Array::Normal(random, DType::kBF16, {kRows, 2 * kWidth}, 3.0);
   const DeviceTensor device(DType::kBF16, kRows, 2 * kWidth, x);
@@ -235,7 +237,7 @@ TEST_P(EightBitRunsGpuTest, BitsDoNotDependOnTheBatch) {
         cuda::SiluMul({.gate_up = device.view(), .out = out.view()}, on);
       },
       [&] { return out.Bytes(); });
-  for (int64_t rows : {3, 16}) {  // with one scale, by several blocks each
+  for (int64_t rows : {3, 16}) {  // with one scale, by eight blocks each
     ExpectSameBits(
         [&](const cuda::Device& on) {
           alone.Poison();

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "tests/kernels/cases.h"
+#include "tests/kernels/shuffled_blocks.h"
 
 namespace quire {
 namespace {
@@ -27,17 +28,15 @@ class AttentionCase {
         cache_(cache),
         scales_(cache, shape.kv_heads),
         sequences_(std::move(sequences)) {
-    int32_t longest = 0, blocks = 1;
+    std::vector<int32_t> needs;
     query_begin_.push_back(0);
     for (const Sequence& s : sequences_) {
-      longest = std::max(longest, s.context);
-      blocks += BlocksOf(s.context);
+      needs.push_back(BlocksOf(s.context));
       query_begin_.push_back(query_begin_.back() + s.queries);
       context_len_.push_back(s.context);
     }
-    stride_ = BlocksOf(longest) + 1;
-    FillTable(blocks);
-    FillPool(blocks);
+    blocks_ = ShuffledBlocks(needs, *std::max_element(needs.begin(), needs.end()) + 1);
+    FillPool();
     Random random(99);
     q_ = Array::Normal(random, DType::kF32,
                        {query_begin_.back(), (shape.heads + 5) * int64_t{shape.head_dim}}, q_scale);
@@ -98,9 +97,9 @@ class AttentionCase {
             .num_seqs = static_cast<int32_t>(sequences_.size()),
             .query_begin = query_begin_.data(),
             .context_len = context_len_.data(),
-            .table_row = table_row_.data(),
-            .block_table = table_.data(),
-            .table_stride = stride_,
+            .table_row = blocks_.rows.data(),
+            .block_table = blocks_.table.data(),
+            .table_stride = blocks_.stride,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .soft_cap = shape_.soft_cap,
             .window = shape_.window,
@@ -112,24 +111,8 @@ class AttentionCase {
     return (tokens + shape_.block_size - 1) / shape_.block_size;
   }
 
-  void FillTable(int32_t blocks) {
-    Random random(7);
-    std::vector<int32_t> ids;
-    for (int32_t b = 1; b < blocks; ++b) ids.push_back(b);
-    for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random.Below(i)]);
-    const size_t rows = sequences_.size();
-    table_.assign(rows * stride_, 0);
-    for (size_t s = 0; s < rows; ++s) {
-      table_row_.push_back(static_cast<int32_t>(rows - 1 - s));
-      for (int32_t b = 0; b < BlocksOf(sequences_[s].context); ++b) {
-        table_[table_row_[s] * stride_ + b] = ids.back();
-        ids.pop_back();
-      }
-    }
-  }
-
-  void FillPool(int32_t blocks) {
-    pool_ = Array(cache_, {blocks, 2, shape_.kv_heads, shape_.block_size, shape_.head_dim});
+  void FillPool() {
+    pool_ = Array(cache_, {blocks_.count, 2, shape_.kv_heads, shape_.block_size, shape_.head_dim});
     pool_.Fill(NAN);
     for (size_t s = 0; s < sequences_.size(); ++s) {
       Random random(1000 + s);
@@ -140,7 +123,7 @@ class AttentionCase {
   }
 
   int64_t At(int s, int32_t pos, int kind, int32_t kv_head) const {
-    const int64_t block = table_[table_row_[s] * stride_ + pos / shape_.block_size];
+    const int64_t block = blocks_.At(s, pos / shape_.block_size);
     const int64_t row = (block * 2 + kind) * shape_.kv_heads + kv_head;
     return (row * shape_.block_size + pos % shape_.block_size) * shape_.head_dim;
   }
@@ -229,8 +212,8 @@ class AttentionCase {
   const DType cache_;
   const KvScales scales_;
   const std::vector<Sequence> sequences_;
-  std::vector<int32_t> query_begin_, context_len_, table_row_, table_;
-  int64_t stride_ = 0;
+  std::vector<int32_t> query_begin_, context_len_;
+  ShuffledBlocks blocks_;
   Array pool_, q_;
 };
 
