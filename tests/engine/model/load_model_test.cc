@@ -254,6 +254,67 @@ TEST(LoadTest, TakesExactlyThePlannedMemoryAndNoneAfterwards) {
   EXPECT_EQ(uploads_of_a_step, 7 * 4 + 8);
 }
 
+// Loading takes what the plan counts of narrow matrices and their scales, on one rank and on the
+// last of two, with 8-bit keys and values too. Dummy weights take as much, but for orders of
+// columns, which are not made up.
+class NarrowMemoryTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void ExpectPlanned(const ModelConfig& config, const TpInfo& tp, const ModelOptions& options) {
+    const ModelMemory plan = PlanModelMemory(config, tp, options);
+    CountingBackend backend;
+    const absl::Status loaded =
+        LoadModel(ModelDir(GetParam()), config, tp, options, backend).status();
+    ASSERT_TRUE(loaded.ok()) << loaded;
+    EXPECT_EQ(backend.allocated_bytes, plan.weight_bytes + plan.arena_bytes);
+  }
+};
+
+TEST_P(NarrowMemoryTest, IsThePlanned) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir(GetParam()));
+  ModelConfig wide = config;
+  wide.quantization = {};
+  for (const TpInfo& tp : {TpInfo{}, TpInfo{.rank = 1, .size = 2}}) {
+    if (!config.CheckTensorParallel(tp.size).ok()) continue;
+    for (const bool eight_bit_kv : {false, true}) {
+      for (const bool dummy : {false, true}) {
+        ModelOptions options = kOptions;
+        options.eight_bit_kv = eight_bit_kv;
+        options.dummy_weights = dummy;
+        SCOPED_TRACE(std::to_string(tp.size) + (dummy ? " ranks, dummy" : " ranks"));
+        ExpectPlanned(config, tp, options);
+        EXPECT_LT(PlanModelMemory(config, tp, options).weight_bytes,
+                  PlanModelMemory(wide, tp, options).weight_bytes);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, NarrowMemoryTest,
+                         ::testing::Values("fp8-channel", "fp8-autofp8", "fp8-block",
+                                           "fp8-block-ragged", "fp8-kv", "int8-channel", "int4-awq",
+                                           "int4-ct", "int4-gptq-order", "int8-gptq", "int8-plain"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+// Matrices that become 8-bit as they are read take what the plan says, and at no time more: a wide
+// copy of them is never on the device.
+TEST(LoadTest, EightBitCopiesAreAllThatLoadingTakes) {
+  for (const char* name : {"llama-bf16", "qwen3", "gemma2"}) {
+    SCOPED_TRACE(name);
+    ModelConfig config = *ModelConfig::Load(ModelDir(name));
+    const int64_t wide = PlanModelMemory(config, {}, kOptions).weight_bytes;
+    config.quantization.source = Quantization::Source::kWhileLoading;
+    const ModelMemory plan = PlanModelMemory(config, {}, kOptions);
+    EXPECT_LT(plan.weight_bytes, wide);
+    CountingBackend backend;
+    ASSERT_TRUE(LoadModel(ModelDir(name), config, {}, kOptions, backend).ok());
+    EXPECT_EQ(backend.allocated_bytes, plan.weight_bytes + plan.arena_bytes);
+  }
+}
+
 // Every way to store a feed-forward layer, on a device that pads it to a multiple of 64: the
 // results stay, and the plan has the memory taken.
 TEST(LoadTest, PaddedWidthsChangeNoResult) {

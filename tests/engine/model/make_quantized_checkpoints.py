@@ -255,6 +255,16 @@ CASES = {
         file=dict(producer=dict(name="modelopt", version="0.23.0"), quantization=dict(
             quant_algo="FP8", kv_cache_quant_algo="FP8",
             exclude_modules=["lm_head", "*layers.0.mlp*"]))),
+    "fp8-autofp8-qwen3": dict(
+        family="qwen3", shape=dict(head_dim=32, num_attention_heads=2), scale=("F32", (1,)),
+        wide=["model.layers.1.mlp.down_proj"],
+        config=dict(quant_method="fp8", activation_scheme="dynamic",
+                    ignored_layers=["lm_head", "model.layers.1.mlp.down_proj"])),
+    "fp8-modelopt-llama": dict(
+        family="llama", scale=("F32", ()), inputs=True, wide=["model.layers.1.mlp.down_proj"],
+        config=dict(quant_method="modelopt", quant_algo="FP8", kv_cache_scheme=None,
+                    producer=dict(name="modelopt", version="0.29.0"),
+                    ignore=["lm_head", "model.layers.1.mlp.down_proj"])),
     # Two ranks cut it at blocks; 144 inputs and 128 + 16 outputs end in the midst of one.
     "fp8-block": dict(
         family="llama", scale=("BF16", ".weight_scale_inv"), blocks=True,
@@ -262,6 +272,20 @@ CASES = {
                    num_hidden_layers=1),
         config=dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8",
                     weight_block_size=[BLOCK, BLOCK], modules_to_not_convert=["lm_head"])),
+    # As Qwen3's own 8-bit checkpoints: the list names modules that are no matrices too.
+    "fp8-block-qwen3": dict(
+        family="qwen3", scale=("BF16", ".weight_scale_inv"), blocks=True,
+        shape=dict(hidden_size=128, intermediate_size=256, num_attention_heads=4, head_dim=64,
+                   num_hidden_layers=1),
+        config=dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8",
+                    weight_block_size=[BLOCK, BLOCK], modules_to_not_convert=[
+                        "lm_head", "model.layers.0.input_layernorm",
+                        "model.layers.0.post_attention_layernorm"])),
+    "fp8-block-ct": dict(
+        family="llama", scale=("F32", ".weight_scale"), blocks=True,
+        shape=dict(hidden_size=128, intermediate_size=256, num_attention_heads=4, head_dim=64,
+                   num_hidden_layers=1),
+        config=compressed_tensors("block", True, ["lm_head"])),
     # One rank alone; queries, keys and values begin within blocks of the matrix that they make up.
     "fp8-block-ragged": dict(
         family="qwen3", scale=("F32", ".weight_scale"), blocks=True, ranks=(1,),
@@ -279,6 +303,10 @@ CASES = {
                                   "int")),
     "fp8-kv": dict(
         family="llama", rows=True, scale=("BF16", (-1, 1)), heads=True,
+        config=dict(compressed_tensors("channel", True, ["lm_head"]),
+                    kv_cache_scheme=dict(group("tensor", False)["weights"], dynamic=False))),
+    "fp8-kv-qwen3": dict(
+        family="qwen3", shape=dict(head_dim=32), rows=True, scale=("BF16", (-1, 1)), heads=True,
         config=dict(compressed_tensors("channel", True, ["lm_head"]),
                     kv_cache_scheme=dict(group("tensor", False)["weights"], dynamic=False))),
 }
