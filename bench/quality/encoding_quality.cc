@@ -7,10 +7,10 @@
 #include <iostream>
 #include <iterator>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "absl/strings/str_split.h"
-#include "bench/quality/narrowed_checkpoint.h"
 #include "engine/base/status_macros.h"
 #include "server/text/tokenizer.h"
 #include "tests/engine/model/temp_dir.h"
@@ -71,6 +71,17 @@ absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::str
   for (const absl::string_view document : absl::StrSplit(text, "\n\n\n")) {
     RETURN_IF_ERROR(
         tokenizer->Encode(std::string(document), true, false, &documents.emplace_back()));
+  }
+  return documents;
+}
+
+Documents RandomDocuments(int32_t vocab_size, int32_t count) {
+  std::mt19937 random(1);
+  Documents documents(static_cast<size_t>(count), std::vector<int32_t>(256));
+  for (std::vector<int32_t>& document : documents) {
+    for (int32_t& token : document) {
+      token = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size));
+    }
   }
   return documents;
 }

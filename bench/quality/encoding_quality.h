@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/model/checkpoint/quantization.h"
+#include "bench/quality/narrowed_checkpoint.h"
 #include "tests/engine/model/model_runner.h"
 
 namespace quire {
@@ -37,12 +37,14 @@ struct EncodingQuality {
 // token. Two empty lines stand between documents. An error names the file that cannot be read.
 using Documents = std::vector<std::vector<int32_t>>;
 absl::StatusOr<Documents> ReadDocuments(const std::string& model, const std::string& path);
+// Texts of 256 random tokens each, for a model of random weights.
+Documents RandomDocuments(int32_t vocab_size, int32_t count);
 
 // An encoding of a model: as it is loaded and run, or as it is stored.
 struct EncodedModel {
   testing::RunnerOptions options;
-  std::optional<Encoding> stored;  // of a copy of the model (narrowed_checkpoint.h)
-  std::string path;                // of a checkpoint in the encoding, instead
+  std::optional<NarrowForm> stored;  // of a copy of the model
+  std::string path;                  // of a checkpoint in the encoding, instead
 };
 
 // Runs both over each document, in windows of at most 384 tokens. `model` is a directory whose

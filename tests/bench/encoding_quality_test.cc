@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+
+#include "engine/model/checkpoint/model_config.h"
 
 namespace quire {
 namespace {
@@ -47,7 +50,7 @@ TEST(EncodingQualityTest, BlocksOfTheDemoModelKeepTheirPromise) {
   const absl::StatusOr<Documents> stories =
       ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
   ASSERT_TRUE(stories.ok()) << stories.status();
-  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.stored = Encoding::kFp8Blocks});
+  const EncodingQuality fp8 = MeasureEncoding(kModel, *stories, {.stored = NarrowForm::kFp8Blocks});
   EXPECT_LT(fp8.mean_kl(), 2e-4);
   EXPECT_GT(fp8.mean_kl(), 1e-5) << "nothing was rounded";
   EXPECT_GT(fp8.top1_agreement(), 0.95);
@@ -58,11 +61,29 @@ TEST(EncodingQualityTest, IntegersOfTheDemoModelKeepTheirPromise) {
   const absl::StatusOr<Documents> stories =
       ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
   ASSERT_TRUE(stories.ok()) << stories.status();
-  const EncodingQuality int8 = MeasureEncoding(kModel, *stories, {.stored = Encoding::kInt8Rows});
+  const EncodingQuality int8 = MeasureEncoding(kModel, *stories, {.stored = NarrowForm::kInt8Rows});
   EXPECT_LT(int8.mean_kl(), 1e-4);
   EXPECT_GT(int8.mean_kl(), 1e-5) << "nothing was rounded";
   EXPECT_GT(int8.top1_agreement(), 0.95);
   EXPECT_LT(int8.perplexity(), 1.001 * int8.reference_perplexity());
+}
+
+TEST(EncodingQualityTest, GroupsOfIntegersOfTheDemoModelKeepTheirPromise) {
+  const absl::StatusOr<Documents> stories =
+      ReadDocuments(kModel, QUIRE_SOURCE_DIR "/bench/quality/stories.txt");
+  ASSERT_TRUE(stories.ok()) << stories.status();
+  const EncodingQuality int8 =
+      MeasureEncoding(kModel, *stories, {.stored = NarrowForm::kInt8Groups});
+  EXPECT_LT(int8.mean_kl(), 1e-5);
+  EXPECT_GT(int8.mean_kl(), 1e-6) << "nothing was rounded";
+  EXPECT_GT(int8.top1_agreement(), 0.98);
+  EXPECT_LT(int8.perplexity(), 1.001 * int8.reference_perplexity());
+  const EncodingQuality int4 =
+      MeasureEncoding(kModel, *stories, {.stored = NarrowForm::kInt4Groups});
+  EXPECT_LT(int4.mean_kl(), 3e-3);
+  EXPECT_GT(int4.mean_kl(), 3e-4) << "these are not 4 bits";
+  EXPECT_GT(int4.top1_agreement(), 0.92);
+  EXPECT_LT(int4.perplexity(), 1.005 * int4.reference_perplexity());
 }
 
 TEST(EncodingQualityTest, EightBitKvOfTheDemoModelKeepsItsPromise) {
@@ -75,6 +96,26 @@ TEST(EncodingQualityTest, EightBitKvOfTheDemoModelKeepsItsPromise) {
   EXPECT_GT(fp8.mean_kl(), 5e-7) << "nothing was rounded";
   EXPECT_GT(fp8.top1_agreement(), 0.99);
   EXPECT_LT(fp8.perplexity(), 1.001 * fp8.reference_perplexity());
+}
+
+// Random weights 64 columns wide are the worst that a model can be: nothing averages out, and no
+// token is likelier than another by much.
+TEST(EncodingQualityTest, RandomModelsKeepTheirPromise) {
+  for (const char* name : {"llama", "qwen3"}) {
+    const std::string model = std::string(QUIRE_SOURCE_DIR "/tests/testdata/models/") + name;
+    const Documents texts = RandomDocuments(ModelConfig::Load(model)->vocab_size, 8);
+    const auto expect = [&](const EncodedModel& encoded, double most_kl, double least_agreement) {
+      const EncodingQuality quality = MeasureEncoding(model, texts, encoded);
+      EXPECT_EQ(quality.tokens, 8 * 255);
+      EXPECT_LT(quality.mean_kl(), most_kl) << name;
+      EXPECT_GT(quality.mean_kl(), most_kl / 10) << name << ": nothing was rounded";
+      EXPECT_GT(quality.top1_agreement(), least_agreement) << name;
+    };
+    expect({.options = {.eight_bit = true}}, 0.2, 0.5);
+    expect({.stored = NarrowForm::kFp8Blocks}, 0.2, 0.5);
+    expect({.stored = NarrowForm::kInt8Rows}, 0.02, 0.85);
+    expect({.options = {.kv_dtype = DType::kE4M3}}, 0.06, 0.7);
+  }
 }
 
 TEST(EncodingQualityTest, AModelIsItself) {
