@@ -19,6 +19,7 @@ LOCKED = (
     "--pull=never", "--no-healthcheck", "--ulimit=nofile=16384:16384",
     "--ulimit=nproc=4096:4096", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL",
     "--security-opt=no-new-privileges", "--memory=1g", "--pids-limit=512",
+    f"--security-opt=seccomp={SOURCE / 'deploy/seccomp.json'}",
 )
 
 
