@@ -4,6 +4,7 @@
 Usage: server_process_test.py PATH_OF_QUIRE_SERVER SOURCE_DIR
 """
 
+import fcntl
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -116,9 +118,9 @@ class Server:
         assert values, name
         return sum(float(v) for v in values)
 
-    def generate(self, tokens, text='Tell me a story.'):
+    def generate(self, tokens, text='Tell me a story.', **fields):
         """A stream of exactly this many tokens."""
-        request = inference_pb2.GenerateRequest(text=text)
+        request = inference_pb2.GenerateRequest(text=text, **fields)
         request.stop.max_tokens = tokens
         request.stop.ignore_eos = True
         request.sampling.seed = 1
@@ -440,6 +442,18 @@ class Watching(unittest.TestCase):
             self.assertNotIn(canary, ''.join(line for line in server.log if line) + pages)
 
 
+def send_and_read(line, data):
+    """Sends all of it and reads what comes meanwhile: a peer that is not read stops reading too."""
+    data = memoryview(data)
+    while data:
+        readable, writable, _ = select.select([line], [line], [], PATIENCE)
+        assert readable or writable, 'the server neither reads nor writes'
+        if readable and not line.recv(65536):
+            raise ConnectionError('cut')
+        if writable:
+            data = data[line.send(data):]
+
+
 def flood_with_resets(port, path, count):
     """Opens and resets `count` calls in plain HTTP/2; connects again when the server cuts it."""
     def frame(kind, flags, stream, payload):
@@ -452,18 +466,28 @@ def flood_with_resets(port, path, count):
                + literal(b'content-type', b'application/grpc') + literal(b'te', b'trailers'))
     while count > 0:
         with socket.create_connection(('127.0.0.1', port), timeout=PATIENCE) as line:
+            line.setblocking(False)
             try:
-                line.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b''))
+                send_and_read(line, b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b''))
                 for stream in range(1, 2 * count, 2000):
-                    line.sendall(b''.join(
+                    send_and_read(line, b''.join(
                         frame(1, 4, i, headers) + frame(3, 0, i, (8).to_bytes(4, 'big'))
                         for i in range(stream, stream + 2000, 2)))
                     count -= 1000
-                    while select.select([line], [], [], 0)[0]:  # otherwise both sides block
-                        if not line.recv(65536):
-                            raise ConnectionError('cut')
             except OSError:
                 pass  # cut
+
+
+def await_full(fifo):
+    """Returns once the writer of the named pipe waits for a reader to empty it."""
+    end = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), 'little') < 1 << 16:
+            assert time.monotonic() < deadline, f'nothing is written to {fifo}'
+            time.sleep(0.01)
+    finally:
+        os.close(end)
 
 
 class Draining(unittest.TestCase):
@@ -522,6 +546,24 @@ class Draining(unittest.TestCase):
                 server.signal(second)
                 self.assertEqual(server.wait(), 1)
                 server.event('second signal')
+
+    def test_a_shutdown_that_hangs_says_where_and_ends_by_force(self):
+        # The KV of session 1 goes into a pipe that is never read, as to a disk that hangs.
+        folder = tempfile.mkdtemp(dir=SCRATCH)
+        fifo = os.path.join(folder, '1.kv.unfinished')
+        os.mkfifo(fifo)
+        with Server('--session-dir', folder, '--session-idle-offload-after', '0',
+                    '--kv-offloading-size', '0.01', '--shutdown-timeout', '0s') as server:
+            end_of(server.generate(100, session_id='talk', create_session=True))
+            await_full(fifo)
+            server.begin(4000)
+            server.signal()
+            self.assertEqual(server.wait(), 1)
+            hung = server.event('shutdown hung')
+            self.assertEqual(hung['step'], 'session directory')
+            # The calls ended one step earlier, the one that was open too.
+            for name in ('streams', 'calls', 'text_jobs', 'running', 'waiting'):
+                self.assertEqual(hung[name], 0, name)
 
     def test_a_flood_of_resets_before_it_does_not_delay_the_end(self):
         with Server('--shutdown-timeout', '0s') as server:  # after 5 s more: the end by force

@@ -1,9 +1,11 @@
 // Texts that keep the tokenizer's pattern busy: what their callers get, and that the work ends with
 // the call.
 #include <gmock/gmock.h>
+#include <grpcpp/completion_queue.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -97,6 +99,58 @@ TEST(TextJobTest, EndsWhenItsStreamIsCancelled) {
   EXPECT_EQ(stream->Finish().error_code(), Code::CANCELLED);
   EXPECT_TRUE(Tokenize(server, "hi").ok());
   server.ExpectNothingLeft();
+}
+
+// A call of Tokenize under way; ends it.
+class OpenTokenize {
+ public:
+  explicit OpenTokenize(TestServer& server) {
+    request_.set_text(Letters(kLongBytes));
+    reader_ = server.inference().AsyncTokenize(&context_, request_, &queue_);
+    reader_->Finish(&response_, &status_, this);
+  }
+  ~OpenTokenize() {
+    context_.TryCancel();
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+  }
+
+ private:
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  v1::TokenizeRequest request_;
+  v1::TokenizeResponse response_;
+  grpc::Status status_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::TokenizeResponse>> reader_;
+};
+
+TEST(TextJobTest, UnendedWorkIsCountedByKind) {
+  TestServer server(Quadratic());
+  // The counts become these, all at one time.
+  const auto expect = [&](int streams, int calls, int text_jobs) {
+    UnendedCalls last;
+    EXPECT_TRUE(TestServer::Eventually([&] {
+      last = server.front().unended();
+      return last.streams == streams && last.calls == calls && last.text_jobs == text_jobs;
+    })) << last.streams
+        << " streams, " << last.calls << " calls, " << last.text_jobs << " jobs";
+  };
+  expect(0, 0, 0);
+  server.gate().Allow(0);  // no stream ends
+  grpc::ClientContext context;
+  const auto stream = server.inference().Generate(&context, AskFor(1));
+  expect(1, 1, 0);
+  {
+    // One runs, and the other waits for the one thread for text.
+    const OpenTokenize first(server), second(server);
+    expect(1, 3, 2);
+  }
+  expect(1, 1, 0);
+  server.gate().Allow(-1);
+  context.TryCancel();
+  stream->Finish();
+  expect(0, 0, 0);
 }
 
 TEST(TextJobTest, EndsWithTheServer) {
