@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -100,6 +102,11 @@ absl::StatusOr<std::unique_ptr<AdminHttp>> AdminHttp::Start(const AdminOptions& 
   state->options = options;
   state->pages = std::move(pages);
   state->port = BoundPort(fd);
+  if (state->port == 0) {
+    const std::string why = std::strerror(errno);
+    close(fd);
+    return absl::UnavailableError("cannot learn the admin port of " + options.host + ": " + why);
+  }
   state->daemon = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0, nullptr, nullptr, &State::OnRequest,
       state.get(), MHD_OPTION_LISTEN_SOCKET, fd,                                        //

@@ -9,7 +9,7 @@
 namespace quire::faults {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, int>, 16> kEffects = {{
+constexpr std::array<std::pair<std::string_view, int>, 21> kEffects = {{
     {"EIO", EIO},
     {"ENOSPC", ENOSPC},
     {"EINTR", EINTR},
@@ -24,6 +24,11 @@ constexpr std::array<std::pair<std::string_view, int>, 16> kEffects = {{
     {"EPIPE", EPIPE},
     {"EDQUOT", EDQUOT},
     {"EROFS", EROFS},
+    {"EADDRINUSE", EADDRINUSE},
+    {"EADDRNOTAVAIL", EADDRNOTAVAIL},
+    {"EINVAL", EINVAL},
+    {"EPERM", EPERM},
+    {"EWOULDBLOCK", EWOULDBLOCK},
     {"short", Rule::kShort},
     {"empty", Rule::kEmpty},
 }};

@@ -12,11 +12,13 @@
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -223,6 +225,13 @@ ssize_t TransferPieces(const char* name, int fd, const iovec* pieces, size_t cou
   return call(&half, 1);
 }
 
+// The name in a schedule of an fcntl call: each command fails for reasons of its own.
+std::string_view NameOfCommand(int command) {
+  if (command == F_ADD_SEALS) return "F_ADD_SEALS";
+  if (command == F_SETFL) return "F_SETFL";
+  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? "F_DUPFD" : "fcntl";
+}
+
 int64_t Nanoseconds(const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; }
 
 // The time of the machine's clock at which the moved clock shows `time`.
@@ -270,6 +279,26 @@ int stat(const char* path, struct stat* facts) noexcept {
 }
 int fstat(int fd, struct stat* facts) noexcept {
   return Failed(faults.Of("fstat", fd, nullptr)) ? -1 : REAL(fstat)(fd, facts);
+}
+int lstat(const char* path, struct stat* facts) noexcept {
+  return Failed(faults.Of("lstat", -1, path)) ? -1 : REAL(lstat)(path, facts);
+}
+int chmod(const char* path, mode_t mode) noexcept {
+  return Failed(faults.Of("chmod", -1, path)) ? -1 : REAL(chmod)(path, mode);
+}
+int flock(int fd, int operation) noexcept {
+  return Failed(faults.Of("flock", fd, nullptr)) ? -1 : REAL(flock)(fd, operation);
+}
+int fcntl(int fd, int command, ...) {
+  va_list list;
+  va_start(list, command);
+  void* const argument = va_arg(list, void*);
+  va_end(list);
+  if (Failed(faults.Of(NameOfCommand(command), fd, nullptr))) return -1;
+  return REAL(fcntl)(fd, command, argument);
+}
+int pipe2(int ends[2], int flags) noexcept {
+  return Failed(faults.Of("pipe2", -1, nullptr)) ? -1 : REAL(pipe2)(ends, flags);
 }
 int rename(const char* from, const char* to) noexcept {
   return Failed(faults.Of("rename", -1, from)) ? -1 : REAL(rename)(from, to);
@@ -321,6 +350,7 @@ ssize_t preadv(int fd, const iovec* pieces, int count, off_t at) {
 // The same functions by the names for large files: offsets have 64 bits in any case.
 decltype(open) open64 [[gnu::alias("open")]];
 decltype(fopen) fopen64 [[gnu::alias("fopen")]];
+decltype(fcntl) fcntl64 [[gnu::alias("fcntl")]];
 decltype(ftruncate) ftruncate64 [[gnu::alias("ftruncate")]];
 decltype(pread) pread64 [[gnu::alias("pread")]];
 decltype(__pread_chk) __pread64_chk [[gnu::alias("__pread_chk")]];
@@ -333,6 +363,10 @@ decltype(mmap) mmap64 [[gnu::alias("mmap")]];
 void* mmap(void* place, size_t bytes, int protection, int flags, int fd, off_t at) noexcept {
   if (Failed(faults.Of("mmap", fd, nullptr, bytes))) return MAP_FAILED;
   return REAL(mmap)(place, bytes, protection, flags, fd, at);
+}
+int madvise(void* place, size_t bytes, int advice) noexcept {
+  return Failed(faults.Of("madvise", -1, nullptr, bytes)) ? -1
+                                                          : REAL(madvise)(place, bytes, advice);
 }
 int memfd_create(const char* name, unsigned flags) noexcept {
   return Failed(faults.Of("memfd_create", -1, name)) ? -1 : REAL(memfd_create)(name, flags);
@@ -353,6 +387,25 @@ void* realloc(void* old, size_t bytes) {
 
 // --- Sockets, processes and threads.
 
+int socket(int domain, int type, int protocol) noexcept {
+  return Failed(faults.Of("socket", -1, nullptr)) ? -1 : REAL(socket)(domain, type, protocol);
+}
+int bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  return Failed(faults.Of("bind", fd, nullptr)) ? -1 : REAL(bind)(fd, address, size);
+}
+int listen(int fd, int backlog) noexcept {
+  return Failed(faults.Of("listen", fd, nullptr)) ? -1 : REAL(listen)(fd, backlog);
+}
+int connect(int fd, const sockaddr* address, socklen_t size) {
+  return Failed(faults.Of("connect", fd, nullptr)) ? -1 : REAL(connect)(fd, address, size);
+}
+int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
+  return Failed(faults.Of("getsockname", fd, nullptr)) ? -1 : REAL(getsockname)(fd, address, size);
+}
+int setsockopt(int fd, int level, int option, const void* value, socklen_t size) noexcept {
+  if (Failed(faults.Of("setsockopt", fd, nullptr))) return -1;
+  return REAL(setsockopt)(fd, level, option, value, size);
+}
 int socketpair(int domain, int type, int protocol, int ends[2]) noexcept {
   if (Failed(faults.Of("socketpair", -1, nullptr))) return -1;
   return REAL(socketpair)(domain, type, protocol, ends);
@@ -414,6 +467,12 @@ int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* 
   const int fault = faults.Of("posix_spawn", -1, path);
   if (fault > 0) return fault;
   return REAL(posix_spawn)(pid, path, actions, attributes, arguments, environment);
+}
+int waitid(idtype_t kind, id_t id, siginfo_t* facts, int options) {
+  return Failed(faults.Of("waitid", -1, nullptr)) ? -1 : REAL(waitid)(kind, id, facts, options);
+}
+pid_t waitpid(pid_t pid, int* status, int options) {
+  return Failed(faults.Of("waitpid", -1, nullptr)) ? -1 : REAL(waitpid)(pid, status, options);
 }
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
                    void* argument) noexcept {

@@ -3,10 +3,12 @@
 or threads, at the start: start_faults_test.py QUIRE_SERVER SHIM.
 
 It ends with the exit code of docs/operations.md and a last line that names what failed, or starts
-as if nothing had happened; it never hangs, and never dies of a CHECK.
+as if nothing had happened; it never hangs, and never dies of a CHECK. A small allocation that fails
+ends the process that makes it (docs/adr/0021).
 """
 
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -26,6 +28,10 @@ CONFIG, ADDRESS, MODEL, DEVICE = 2, 3, 4, 5  # exit codes
 STARTED = 0
 # Files of the model's folder, with the calls that read them.
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
+# Allocations of a start with the demo model, at least; the samples below are of these.
+ALLOCATIONS = {"quire-server": 200_000, "quire-worker": 60_000}
+SAMPLE = 24
+LARGE = 1 << 20  # bytes: KV memory, host memory and the weights are larger
 
 
 class StartFaultsTest(unittest.TestCase):
@@ -76,6 +82,8 @@ class StartFaultsTest(unittest.TestCase):
             self.assertIn(code, codes, log)
             if code != STARTED and names is not None:
                 self.assertIn(names, log)
+            if code == -signal.SIGABRT:
+                self.assertIn("std::bad_alloc", log)
             return code
 
     def test_files_of_the_model(self):
@@ -109,6 +117,52 @@ class StartFaultsTest(unittest.TestCase):
                 path = " path=memfd" if call == "mmap" else ""
                 self.check([f"{call} ENOMEM from={k} count=1{path} program=quire-server"],
                            (ADDRESS, DEVICE, STARTED), "--worker-process", "on")
+
+    def test_large_mappings_that_are_refused(self):
+        for program in ("quire-server", "quire-worker"):
+            rule = f"mmap ENOMEM size={LARGE} program={program}"
+            code = self.check([rule], (DEVICE,), "--worker-process", "on", names="memory")
+            self.assertEqual(code, DEVICE)
+            self.assertGreater(self.faults.met(), 0)
+            for k in range(2, 11):
+                self.check([f"{rule} from={k} count=1"], (DEVICE, STARTED),
+                           "--worker-process", "on", names="memory")
+        # No mapping is as large as this.
+        self.check(["mmap ENOMEM size=1099511627776"], (STARTED,), "--worker-process", "on")
+
+    def test_single_allocations_that_are_refused(self):
+        chance = random.Random(1)
+        ends = {"quire-server": (ADDRESS, MODEL, DEVICE, -signal.SIGABRT, STARTED),
+                "quire-worker": (DEVICE, STARTED)}
+        for program, count in ALLOCATIONS.items():
+            # As many of the first ten as of the next ninety.
+            for k in sorted({int(count ** chance.random()) for _ in range(SAMPLE)}):
+                names = "worker 0" if program == "quire-worker" else None
+                self.check([f"malloc ENOMEM from={k} count=1 program={program}"], ends[program],
+                           "--worker-process", "on", names=names)
+
+    def test_large_allocations_of_a_worker(self):
+        for k in range(1, 4):
+            for size in (LARGE, LARGE // 4):
+                self.check([f"malloc ENOMEM size={size} from={k} count=1 program=quire-worker"],
+                           (DEVICE, STARTED), "--worker-process", "on", names="worker 0")
+
+    def test_threads_that_are_refused(self):
+        # So many that the server asks first whether it may: most are of that question.
+        wanted = 200
+        chance = random.Random(2)
+        for k in sorted(chance.sample(range(40, wanted), 8)):
+            for count in ("", " count=1"):
+                self.check([f"pthread_create EAGAIN from={k}{count}"], (CONFIG,),
+                           "--cpu-threads", str(wanted), names=f"--cpu-threads {wanted}: the "
+                           "system lets this process start")
+                self.assertGreater(self.faults.met(), 0)
+
+    def test_threads_of_a_worker_that_are_refused(self):
+        for k in range(1, 9):
+            self.check([f"pthread_create EAGAIN from={k} count=1 program=quire-worker"],
+                       (DEVICE, STARTED), "--worker-process", "on",
+                       names="Resource temporarily unavailable")
 
     def test_workers_that_cannot_be_started(self):
         for rule in ("socketpair EMFILE", "posix_spawn EAGAIN", "posix_spawn ENOMEM",

@@ -114,7 +114,10 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Start(const Options& options) {
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return Failed("a pipe for a worker", errno);
   process.output_ = Descriptor(ends[0]);
   const Descriptor its_output(ends[1]);
-  fcntl(process.output(), F_SETFL, O_NONBLOCK);
+  // A read of it must not wait: the thread that reads has other workers too.
+  if (fcntl(process.output(), F_SETFL, O_NONBLOCK) != 0) {
+    return Failed("a pipe for a worker", errno);
+  }
   std::vector<Inherited> inherited = {{its_output.get(), STDOUT_FILENO},
                                       {its_output.get(), STDERR_FILENO},
                                       {its_socket.get(), kWorkerSocket},
