@@ -4,14 +4,18 @@
 Connections open calls, send each message but its last byte, and keep the call open; one that the
 server closes is not opened again. Meanwhile other clients ask for tokens, one request after the
 other, and one of them for long streams. The server's resident memory is read ten times a second,
-and the clients' times are compared with those before. Prints and writes JSON; exit code 1 if the
-memory grew beyond --most-mib, or if a client's request failed.
+and the clients' times are compared with those before. Each round has a new server, with
+--limit-mib in a control group whose memory is limited. Prints and writes JSON; exit code 1 if the
+memory grew beyond --most-mib, if the kernel killed a server for its memory, if a client's request
+failed, or if the p99 beside, by the median of the rounds, is more than --most-p99-ratio of that
+before.
 
 The model is the bundled one on the CPU; words after -- are the server's flags and replace these.
 """
 import argparse
 import json
 import multiprocessing
+import os
 import pathlib
 import selectors
 import socket
@@ -25,8 +29,8 @@ import time
 import grpc
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
-sys.path.insert(0, str(ROOT / "clients" / "python"))
+sys.path[:0] = [str(ROOT / folder) for folder in ("bench", "clients/python", "tests/chaos")]
+from faults import MemoryGroup  # noqa: E402
 from harness.machine import commit, machine  # noqa: E402
 from harness.process import BenchError, Server, find_program, resident_bytes  # noqa: E402
 
@@ -196,40 +200,92 @@ def client_times(address, args):
     for thread in threads:
         thread.join()
     if not times:
-        raise BenchError(f"no request was answered: {failed[:3]}")
+        raise BenchError(f"no request was answered: {sorted(set(failed))[:3]}")
     cuts = statistics.quantiles(times, n=100) if len(times) > 1 else 99 * times
     return {"requests": len(times), "streams": len(streams),
             "failed": len(failed), "errors": sorted(set(failed))[:3],
             "p50_ms": round(cuts[49], 2), "p99_ms": round(cuts[98], 2)}
 
 
-def measure(args, log):
+def beside_attack(args, server):
+    """The clients' times beside the unfinished messages, and what these cost."""
+    host, port = server.address.rsplit(":", 1)
+    before = resident_bytes(server.process.pid)
+    sent, cut = multiprocessing.Value("q"), multiprocessing.Value("q")
+    attacker = multiprocessing.Process(target=attack, args=((host, int(port)), args, sent, cut),
+                                       daemon=True)
+    with Watch(server.process.pid) as watch:
+        attacker.start()
+        time.sleep(args.settle)
+        open_then = args.connections - cut.value
+        try:
+            times = client_times(server.address, args)
+            end = resident_bytes(server.process.pid)
+            if not attacker.is_alive() and server.alive():
+                raise BenchError("the connections ended")
+        finally:
+            attacker.kill()
+            attacker.join()
+    return {"beside": times, "before_mib": before >> 20, "peak_mib": watch.peak >> 20,
+            "end_mib": end >> 20, "growth_mib": (watch.peak - before) >> 20,
+            "sent_mib": sent.value >> 20, "connections_cut": cut.value,
+            "connections_open_meanwhile": [open_then, args.connections - cut.value]}
+
+
+def in_group(args, group, log):
+    """The round of a server in this control group."""
     command = [find_program(args.bin, "quire-server"), "--port", 0, "--metrics-port", 0,
                "--no-log-requests", *args.server_flags]
-    with Server(command, log) as server:
-        host, port = server.address.rsplit(":", 1)
-        client_times(server.address, argparse.Namespace(seconds=2, clients=args.clients))
-        alone = client_times(server.address, args)
-        before = resident_bytes(server.process.pid)
-        sent, cut = multiprocessing.Value("q"), multiprocessing.Value("q")
-        attacker = multiprocessing.Process(target=attack,
-                                           args=((host, int(port)), args, sent, cut), daemon=True)
-        with Watch(server.process.pid) as watch:
-            attacker.start()
-            time.sleep(args.settle)
-            try:
-                beside = client_times(server.address, args)
-                if not attacker.is_alive():
-                    raise BenchError("the connections ended")
-            finally:
-                attacker.kill()
-                attacker.join()
-        return {"alone": alone, "beside": beside, "before_mib": before >> 20,
-                "peak_mib": watch.peak >> 20, "growth_mib": (watch.peak - before) >> 20,
-                "sent_mib": sent.value >> 20, "connections_cut": cut.value}
+    found = {"load_before": round(os.getloadavg()[0], 1)}
+    with Server(group.inside(command), log) as server:
+        try:
+            client_times(server.address, argparse.Namespace(seconds=2, clients=args.clients))
+            found["alone"] = client_times(server.address, args)
+            found |= beside_attack(args, server)
+        except BenchError as error:  # the kernel may have killed the server
+            found["error"] = str(error)
+        found |= {"server_lives": server.alive(), "load_after": round(os.getloadavg()[0], 1)}
+    return found
 
 
-def main():
+def one_round(args, log):
+    if not args.limit_mib:
+        return in_group(args, argparse.Namespace(inside=lambda command: command), log)
+    group = MemoryGroup(f"quire-unfinished-{os.getpid()}", args.limit_mib)
+    if group.folder is None:
+        raise BenchError("no control group can be made here: memory is not limited")
+    try:
+        found = in_group(args, group, log)
+        return found | {"group": group.figures()}
+    finally:
+        group.close()
+
+
+def verdict(args, rounds):
+    """What the rounds say together, and what of it is refused."""
+    whole = [each for each in rounds if "beside" in each]
+    failed = sum(each["beside"]["failed"] for each in whole)
+    kills = sum(each["group"]["oom_kills"] for each in rounds) if args.limit_mib else 0
+    growth = max((each["growth_mib"] for each in whole), default=0)
+    found = {"failed": failed, "growth_mib": growth}
+    refused = [each["error"] for each in rounds if "error" in each]
+    refused += [] if all(each["server_lives"] for each in rounds) else ["a server ended"]
+    refused += [f"memory grew by {growth} MiB"] if growth > args.most_mib else []
+    refused += [f"{failed} requests failed"] if failed else []
+    if args.limit_mib:
+        found["bound_held"] = not kills
+        refused += [f"{args.limit_mib} MiB did not hold"] if kills else []
+    if whole:
+        alone, beside = (statistics.median(each[half]["p99_ms"] for each in whole)
+                         for half in ("alone", "beside"))
+        found |= {"p99_ms_alone": alone, "p99_ms_beside": beside,
+                  "p99_ratio": round(beside / alone, 2)}
+        if args.most_p99_ratio and beside > args.most_p99_ratio * alone:
+            refused.append(f"the p99 is {found['p99_ratio']} of that without")
+    return found | {"refused": refused}
+
+
+def arguments():
     text = __doc__.split("\n")
     parser = argparse.ArgumentParser(description=text[0], epilog="\n".join(text[2:]),
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -240,18 +296,28 @@ def main():
     parser.add_argument("--clients", type=int, default=4, help="that ask for tokens meanwhile")
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
     parser.add_argument("--settle", type=float, default=5, help="seconds before the second one")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--most-mib", type=int, default=512, help="growth that is accepted")
+    parser.add_argument("--limit-mib", type=int, help="of the server's control group")
+    parser.add_argument("--most-p99-ratio", type=float, help="beside, of that before")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("server_flags", nargs="*", default=SERVER_FLAGS, metavar="-- FLAG")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
     with tempfile.TemporaryDirectory() as scratch:
-        figures = measure(args, pathlib.Path(scratch) / "server.log")
+        rounds = [one_round(args, pathlib.Path(scratch) / f"server-{i}.log")
+                  for i in range(args.rounds)]
+    found = verdict(args, rounds)
     result = {"machine": machine(), **commit(), "connections": args.connections,
-              "calls": args.calls, "message_bytes": args.message_bytes, **figures}
+              "calls": args.calls, "message_bytes": args.message_bytes,
+              "limit_mib": args.limit_mib, "rounds": rounds, **found}
     print(json.dumps(result, indent=1))
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if (figures["growth_mib"] <= args.most_mib and not figures["beside"]["failed"]) else 1
+    return 1 if found["refused"] else 0
 
 
 if __name__ == "__main__":

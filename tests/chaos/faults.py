@@ -14,10 +14,11 @@ class MemoryGroup:
     """A control group whose memory is limited, of version 1 or 2; without the right, none."""
 
     def __init__(self, name, limit_mib):
-        roots = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control"),
-                 ("/sys/fs/cgroup", "memory.max", "memory.events"))
+        roots = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control",
+                  "memory.max_usage_in_bytes"),
+                 ("/sys/fs/cgroup", "memory.max", "memory.events", "memory.peak"))
         self.folder = None
-        for root, limit, kills in roots:
+        for root, limit, kills, peak in roots:
             folder = pathlib.Path(root, name)
             try:
                 folder.mkdir()
@@ -26,7 +27,7 @@ class MemoryGroup:
                 if folder.exists():
                     folder.rmdir()
                 continue
-            self.folder, self.kills = folder, folder / kills
+            self.folder, self.kills, self.peak = folder, folder / kills, folder / peak
             return
 
     def inside(self, command):
@@ -38,17 +39,24 @@ class MemoryGroup:
         return ["/bin/sh", "-c", join, "sh", *command]
 
     def figures(self):
-        """The most memory that it held, and the processes that the kernel killed for it."""
+        """The most memory that it held, how often it met its limit, and whom the kernel killed."""
         if self.folder is None:
             return "no control group: memory was not limited"
         words = self.kills.read_text().split()
-        peak = [self.folder / name for name in ("memory.max_usage_in_bytes", "memory.peak")]
-        peaks = [int(path.read_text()) >> 20 for path in peak if path.exists()]
-        return {"peak_mib": peaks, "oom_kills": int(words[words.index("oom_kill") + 1])}
+        counts = dict(zip(words[::2], words[1::2]))
+        failures = self.folder / "memory.failcnt"  # of version 1; the other has it as an event
+        return {"peak_mib": int(self.peak.read_text()) >> 20 if self.peak.exists() else None,
+                "limit_hits": int(failures.read_text() if failures.exists() else counts["max"]),
+                "oom_kills": int(counts["oom_kill"])}
 
     def close(self):
-        if self.folder:
-            self.folder.rmdir()
+        if self.folder is None:
+            return
+        deadline = time.monotonic() + 60
+        # A worker outlives its server by a moment.
+        while (self.folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.folder.rmdir()
 
 
 class Disk:
@@ -152,9 +160,11 @@ def starve_descriptors(world, chance):
 
 
 def flood_with_resets(world, chance):
+    world.servers.life.flooded = True
     world.flood.set()
     world.stopped.wait(chance.uniform(1, 4))
     world.flood.clear()
+    world.servers.life.flooded = True  # of one that started meanwhile too
     return True
 
 

@@ -62,6 +62,7 @@ class Life:
         self.process = None
         self.signals = []  # that ended it, if any
         self.disk_failed = False  # a fault of the disk, or of descriptors, met it
+        self.flooded = False  # a flood of resets met it
         self.unsaved = 0  # turns that it counted as unsaved, when they were last read
         self.lost = []  # turns that their client knew of and the next process did not
 

@@ -5,16 +5,20 @@ The page names each alert, each exit code and only lines of the log that the sou
 codes that the page calls tried are made here with real programs.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import grpc
 import yaml
 from observability_servers import ROOT, GuardedServer, NotACollector, Server
 from processes import PATIENCE, await_true
@@ -22,6 +26,7 @@ from processes import PATIENCE, await_true
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 PAGE = (ROOT / "docs/operations.md").read_text()
 LONG = ("--ignore-eos", "--max-tokens", "4000", "Once")
+WORKER_SOCKET = 3  # the descriptor at which a worker finds its server
 STATUS = 10  # the exit code of quire, plus the code of gRPC
 CHECK_FAILED, KILLED = 134, 137  # as shells and containers report SIGABRT and SIGKILL
 
@@ -68,6 +73,43 @@ def run(program, *arguments, **options):
     )
 
 
+class AnsweringServer(grpc.GenericRpcHandler):
+    """Another server of gRPC, which ends every call with one status."""
+
+    def __init__(self, status):
+        self._status = status
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(1), handlers=[self])
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def service(self, handler_call_details):
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: context.abort(self._status, "from another server")
+        )
+
+    def stop(self):
+        self._server.stop(None)
+
+
+def copy_with_recorded_workers(folder):
+    """A copy of the server, and the file to which the exit codes of its workers go.
+
+    A shell stands between the two: a worker ends with its parent, and the shell outlives the
+    server.
+    """
+    codes = folder / "codes"
+    codes.touch()
+    worker = folder / "quire-worker"
+    worker.write_text(f"""#!/bin/bash
+'{(BIN / "quire-worker").resolve()}' "${{@/#--server=*/--server=$$}}"
+code=$?
+echo $code >> '{codes}'
+exit $code
+""")
+    worker.chmod(0o755)
+    return pathlib.Path(shutil.copy(BIN / "quire-server", folder)), codes
+
+
 class PageTest(unittest.TestCase):
     def test_sections_are_the_alerts(self):
         rules = yaml.safe_load((ROOT / "deploy/prometheus/rules/alerts.yml").read_text())
@@ -111,8 +153,8 @@ class ExitCodesTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def start(self, kind=Server, *flags):
-        server = kind(BIN / "quire-server", *flags)
+    def start(self, kind=Server, *flags, binary=BIN / "quire-server"):
+        server = kind(binary, *flags)
         self.addCleanup(server.stop)
         return server
 
@@ -132,12 +174,18 @@ class ExitCodesTest(unittest.TestCase):
         self.assertIn(line, done.stderr)
         return True
 
-    def talk(self, server):
+    def begin(self, program, server, *arguments, stdout=subprocess.DEVNULL):
+        """The program, which runs until it ends or the test does."""
+        name, *command = program.split()
+        words = [BIN / name, *command, "--server", server.target, *arguments]
+        process = subprocess.Popen(words, stdout=stdout, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def talk(self, server, *flags):
         """A stream that lasts, for as long as the test does."""
-        command = [BIN / "quire", "generate", "--server", server.target, *LONG]
-        client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(client.wait)
-        self.addCleanup(client.kill)
+        client = self.begin("quire generate", server, *flags, *LONG)
         await_true(lambda: server.metric("quire_requests_running"), "a running request")
         return client
 
@@ -172,7 +220,36 @@ class ExitCodesTest(unittest.TestCase):
         worker = server.workers()[0]
         os.kill(worker, signal.SIGKILL)
         await_true(lambda: "was killed by signal 9" in server.log(), "the worker's end")
-        self.assert_tried("quire-worker", {done.returncode: True})
+        made = {
+            self.worker_code_after(signal.SIGTERM): True,
+            self.worker_code_of_a_failure(): True,
+            done.returncode: True,
+            self.worker_code_after(signal.SIGKILL): True,
+        }
+        self.assert_tried("quire-worker", made)
+
+    def worker_code_after(self, number):
+        """The exit code of a worker whose server gets the signal."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        binary, codes = copy_with_recorded_workers(folder)
+        server = self.start(Server, "--worker-process", "on", binary=binary)
+        server.process.send_signal(number)
+        return int(await_true(codes.read_text, "the worker's exit code"))
+
+    def worker_code_of_a_failure(self):
+        """The exit code of a worker that gets an order which it cannot read, and says so."""
+        ours, its = socket.socketpair()
+        start = f'exec "$0" --rank=0 --server=$PPID {WORKER_SOCKET}<&{its.fileno()}'
+        command = ["bash", "-c", start, BIN / "quire-worker"]
+        with ours, its, subprocess.Popen(command, pass_fds=[its.fileno()]) as worker:
+            self.addCleanup(worker.kill)
+            its.close()
+            order = b"no order"
+            ours.sendall(struct.pack("<I", len(order)) + order)
+            ours.settimeout(PATIENCE)
+            (length,) = struct.unpack("<I", ours.recv(4, socket.MSG_WAITALL))
+            self.assertIn(b"order", ours.recv(length, socket.MSG_WAITALL))
+            return worker.wait(PATIENCE)
 
     def test_quire(self):
         server, guarded = self.start(), self.start(GuardedServer)
@@ -206,10 +283,74 @@ class ExitCodesTest(unittest.TestCase):
         interrupted = self.talk(server)
         interrupted.send_signal(signal.SIGINT)
         codes.add(interrupted.wait(PATIENCE))
+        codes |= self.codes_of_other_servers() | self.codes_of_a_detached_answer()
+        codes.add(self.code_of_a_fatal_request())
         self.talk(server)  # so that the server does not end at once
         run("quire", "drain", "--exit-when-idle", *at)
         codes.add(run("quire", "drain", "--undo", *at).returncode)
         self.assert_tried("quire", dict.fromkeys(sorted(codes), True))
+
+    def codes_of_other_servers(self):
+        codes = set()
+        for status in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS):
+            other = AnsweringServer(status)
+            self.addCleanup(other.stop)
+            done = run("quire", "info", "--server", other.address)
+            self.assertIn(f"{status.name}: from another server", done.stderr)
+            self.assertEqual(done.returncode, STATUS + status.value[0])
+            codes.add(done.returncode)
+        return codes
+
+    def codes_of_a_detached_answer(self):
+        """Of a call beyond its end, and of a reader whose place another takes."""
+        server = self.start(Server, "--worker-process", "on")
+        client = self.talk(server, "--detach-seconds", "60", "--request-id", "tale")
+        os.kill(server.workers()[0], signal.SIGSTOP)  # the answer does not end meanwhile
+        client.kill()
+        await_true(lambda: server.metric("quire_detached_streams"), "a detached stream")
+        beyond = run("quire", "attach", "--server", server.target, "--after", "100000", "tale")
+        self.assertEqual(beyond.returncode, 21, beyond.stderr)
+        first = self.begin("quire attach", server, "tale")
+        await_true(lambda: not server.metric("quire_detached_streams"), "a reader")
+        second = self.begin("quire attach", server, "tale")
+        self.assertEqual(first.wait(PATIENCE), 20)
+        self.assertIsNone(second.poll())
+        return {20, 21}
+
+    def code_of_a_fatal_request(self):
+        """Of a request whose worker is killed three times."""
+        server = self.start(Server, "--worker-process", "on")
+        client = self.talk(server)
+        for deaths in (1, 2, 3):
+            await_true(lambda: server.metric("quire_requests_running"), "a running request")
+            os.kill(server.workers()[0], signal.SIGKILL)
+            await_true(
+                lambda: server.metric("quire_engine_recoveries_total") == deaths  # noqa: B023
+                and not server.metric("quire_engine_recovering"), "new workers",
+            )
+        return client.wait(PATIENCE)
+
+    def load_code_of_two_interrupts(self, server):
+        """Of a run whose report is not read, so that it waits when the second one comes."""
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        try:
+            while os.write(writer, b" " * 4096):
+                pass
+        except BlockingIOError:
+            os.set_blocking(writer, True)
+        flags = ("--num-prompts", "4", "--random-output-len", "900", "--ignore-eos")
+        load = self.begin("quire-load", server, *flags, stdout=writer)
+        os.close(writer)
+        await_true(lambda: server.metric("quire_requests_running"), "a running request")
+
+        def ended():  # a signal that finds another one waiting is not counted
+            load.send_signal(signal.SIGINT)
+            return load.poll() is not None
+
+        await_true(ended, "the end of quire-load")
+        return load.returncode
 
     def test_quire_load(self):
         server = self.start()
@@ -218,6 +359,7 @@ class ExitCodesTest(unittest.TestCase):
             run("quire-load", *at).returncode: True,
             run("quire-load", "--server", "127.0.0.1:1", "--num-prompts", "1").returncode: True,
             run("quire-load", "--no-such-flag").returncode: True,
+            self.load_code_of_two_interrupts(server): True,
         }
         self.assert_tried("quire-load", made)
 
