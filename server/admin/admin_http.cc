@@ -6,10 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -101,12 +99,12 @@ absl::StatusOr<std::unique_ptr<AdminHttp>> AdminHttp::Start(const AdminOptions& 
   auto state = std::make_unique<State>();
   state->options = options;
   state->pages = std::move(pages);
-  state->port = BoundPort(fd);
-  if (state->port == 0) {
-    const std::string why = std::strerror(errno);
+  const absl::StatusOr<int> port = BoundPort(fd, options.host);
+  if (!port.ok()) {
     close(fd);
-    return absl::UnavailableError("cannot learn the admin port of " + options.host + ": " + why);
+    return port.status();
   }
+  state->port = *port;
   state->daemon = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0, nullptr, nullptr, &State::OnRequest,
       state.get(), MHD_OPTION_LISTEN_SOCKET, fd,                                        //

@@ -101,9 +101,8 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& option
   // Without it the accept loop could not be ended.
   if (acceptor->stop_fd_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
   RETURN_IF_ERROR(MakeListener(fd, tcp ? options.host : options.uds));
-  if (tcp && (acceptor->port_ = BoundPort(fd)) == 0) {
-    return absl::UnavailableError("cannot learn the port of " + options.host + ": " +
-                                  std::strerror(errno));
+  if (tcp) {
+    ASSIGN_OR_RETURN(acceptor->port_, BoundPort(fd, options.host));
   }
   struct stat info {};
   if (!tcp && lstat(options.uds.c_str(), &info) == 0) acceptor->uds_inode_ = info.st_ino;

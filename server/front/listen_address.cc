@@ -77,10 +77,12 @@ absl::StatusOr<int> ListenTcp(const std::string& host, int port, const std::stri
   return fd;
 }
 
-int BoundPort(int socket) {
+absl::StatusOr<int> BoundPort(int socket, const std::string& host) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return absl::UnavailableError("cannot learn the port of " + host + ": " + std::strerror(errno));
+  }
   if (address.ss_family == AF_INET6) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }

@@ -12,8 +12,9 @@ namespace quire {
 // A listening TCP socket (close-on-exec) that the caller owns. Port 0: any free port.
 // UNAVAILABLE names the address, the reason and `flag`, the setting to change ("--metrics-port").
 absl::StatusOr<int> ListenTcp(const std::string& host, int port, const std::string& flag);
-// The port a socket is bound to.
-int BoundPort(int socket);
+// The port that a socket on `host` is bound to; UNAVAILABLE with the reason if the system does not
+// tell it.
+absl::StatusOr<int> BoundPort(int socket, const std::string& host);
 
 // OK if a server could listen there now; UNAVAILABLE if another process does.
 absl::Status CheckTcpFree(const std::string& host, int port, const std::string& flag);

@@ -9,7 +9,6 @@ is over the server serves as before, and holds nothing of the calls that failed.
 
 import http.client
 import os
-import pathlib
 import random
 import re
 import signal
@@ -18,49 +17,11 @@ import unittest
 
 SHIM = sys.argv.pop(2)
 
-import quire
 from conversation import await_true
-from conversing_server import ConversingServer
-from faults import Faults
+from served_case import OPTIONS, PROMPT, ServedCase
 
-OPTIONS = quire.Options(temperature=0.8, seed=3, ignore_eos=True, max_tokens=40)
-PROMPT = "Once upon a time"
-
-
-class ServingFaultsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        with ConversingServer() as server:
-            cls.expected = list(server.client.generate_text(PROMPT, OPTIONS).token_ids)
-
-    def setUp(self):
-        self.faults = Faults(SHIM)
-        self.calls = 0
-
-    def serve(self, *flags):
-        server = ConversingServer(*flags, environment=self.faults.environment())
-        self.addCleanup(server.__exit__)
-        return server
-
-    def ask(self, server):
-        """One call on a connection of its own; True if it succeeded."""
-        # Channels to one name share a connection, so each call has a name of its own.
-        socket = pathlib.Path(server.target.removeprefix("unix:"))
-        self.calls += 1
-        alias = socket.with_name(f"alias-{self.calls}")
-        alias.symlink_to(socket)
-        client = quire.QuireClient(f"unix:{alias}", timeout=60, retries=None)
-        ids = []
-        try:
-            for delta in client.generate(PROMPT, OPTIONS):
-                ids += delta.token_ids
-            self.assertEqual(ids, self.expected)
-            return True
-        except quire.QuireError:
-            self.assertEqual(ids, self.expected[: len(ids)])
-            return False
-        finally:
-            client.close()
+class ServingFaultsTest(ServedCase):
+    shim = SHIM
 
     def assert_as_before(self, server):
         self.faults.end()

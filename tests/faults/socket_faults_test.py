@@ -8,7 +8,6 @@ failed and where, or has no effect on any answer; a worker that dies meanwhile i
 # Covers server/front/listen_address.cc, engine/worker/process/worker_process.cc
 
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -18,27 +17,20 @@ import unittest
 
 SHIM = sys.argv.pop(2)
 
-import quire
 import running_server
 from conversation import await_true
-from conversing_server import CPU, ConversingServer
-from faults import Faults
+from conversing_server import CPU
+from served_case import ServedCase
 
-OPTIONS = quire.Options(temperature=0.8, seed=3, ignore_eos=True, max_tokens=40)
-PROMPT = "Once upon a time"
 CONFIG, ADDRESS, DEVICE = 2, 3, 5  # exit codes
 WORKERS = ("--worker-process", "on", "--kv-offloading-size", "0.01")
 
 
-class SocketFaultsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        with ConversingServer() as server:
-            cls.expected = list(server.client.generate_text(PROMPT, OPTIONS).token_ids)
+class SocketFaultsTest(ServedCase):
+    shim = SHIM
 
     def setUp(self):
-        self.faults = Faults(SHIM)
-        self.calls = 0
+        super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
@@ -121,40 +113,21 @@ class SocketFaultsTest(unittest.TestCase):
                      "waitid EINTR", "lstat EIO path=quire.sock"):
             with self.subTest(rule=rule):
                 self.faults.set(rule)
-                server = ConversingServer(*WORKERS, environment=self.faults.environment())
-                self.addCleanup(server.__exit__)
+                server = self.serve(*WORKERS)
                 self.assertTrue(self.ask(server))
                 self.assertGreater(self.faults.met(), 0)
                 self.assertEqual(server.stop(), 0)
 
     # --- While it serves.
 
-    def ask(self, server):
-        """One call on a connection of its own; True if it succeeded."""
-        # Channels to one name share a connection, so each call has a name of its own.
-        socket = pathlib.Path(server.target.removeprefix("unix:"))
-        self.calls += 1
-        alias = socket.with_name(f"alias-{self.calls}")
-        alias.symlink_to(socket)
-        client = quire.QuireClient(f"unix:{alias}", timeout=60, retries=None)
-        try:
-            answer = client.generate_text(PROMPT, OPTIONS)
-        except quire.QuireError:
-            return False
-        finally:
-            client.close()
-        self.assertEqual(list(answer.token_ids), self.expected)
-        return True
-
-    def serve(self):
+    def ready(self):
         self.faults.end()
-        server = ConversingServer(*WORKERS, environment=self.faults.environment())
-        self.addCleanup(server.__exit__)
+        server = self.serve(*WORKERS)
         server.admin_port()  # READY
         return server
 
     def test_connections_without_options_or_names(self):
-        server = self.serve()
+        server = self.ready()
         for rule in ("setsockopt ENOBUFS", "setsockopt EINVAL", "getsockname ENOBUFS"):
             with self.subTest(rule=rule):
                 self.faults.set(rule)
@@ -164,7 +137,7 @@ class SocketFaultsTest(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_a_server_that_serves_asks_for_no_listener(self):
-        server = self.serve()
+        server = self.ready()
         self.faults.set("socket,bind,listen,flock,pipe2,F_ADD_SEALS,F_DUPFD,chmod EIO")
         self.assertTrue(self.ask(server))
         self.assertEqual(server.get("/livez")[0], 200)
@@ -180,7 +153,7 @@ class SocketFaultsTest(unittest.TestCase):
                      "F_DUPFD EMFILE count=1", "F_ADD_SEALS EPERM count=1",
                      "F_SETFL EPERM path=pipe: count=1", "madvise ENOMEM"):
             with self.subTest(rule=rule):
-                server = self.serve()
+                server = self.ready()
                 self.faults.set(rule)
                 self.kill_worker(server)
                 await_true(self.faults.met, rule)
@@ -188,7 +161,7 @@ class SocketFaultsTest(unittest.TestCase):
                 self.assertEqual(server.stop(), 0)
 
     def test_workers_that_can_never_be_replaced_end_the_server(self):
-        server = self.serve()
+        server = self.ready()
         self.faults.set("pipe2 EMFILE")
         self.kill_worker(server)
         self.assertEqual(server.process.wait(timeout=running_server.START_SECONDS), DEVICE)

@@ -93,7 +93,7 @@ TEST(ServerTest, AddressesInUseAreReportedBeforeTheModelIsRead) {
   ASSERT_TRUE(taken.ok());
   Settings settings = DemoSettings();
   settings.engine.model = "/nonexistent";
-  settings.server.front.port = BoundPort(*taken);
+  settings.server.front.port = *BoundPort(*taken, "127.0.0.1");
   Server server(settings, SteadyNowNs());
   const auto error = server.Start();
   close(*taken);

@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 
 // Prompts are such that float32 rounds no activation to another 8-bit element than float64
 // (make_quantized_checkpoints.py), so that only its own errors remain. On the way to a logit are
-// six products in each of at most two layers and the head's, of at most 256 terms. Each adds at
-// most SumError to the relative error of a vector; all else on the way is a rounding or two. Errors
+// six products in each of at most two layers and the head's, of at most 256 terms. Each is taken to
+// add SumError to the relative error of a vector: errors of random terms add like the terms. Errors
 // are at most 3e-7 here.
 const double kTolerance = (6 * 2 + 1) * SumError(256);
 
