@@ -59,11 +59,13 @@ class CuttingProxy:
     def _pass(self, source, sink, counted):
         try:
             while data := source.recv(4096):
+                # Exactly so many: the first answers may come in one piece with later ones.
+                passed = data[: self._left] if counted else data
+                sink.sendall(passed)
                 if counted:
-                    self._left -= len(data)
-                    if self._left < 0:
+                    self._left -= len(passed)
+                    if self._left == 0:
                         break
-                sink.sendall(data)
         except OSError:
             pass
         for end in (source, sink):
