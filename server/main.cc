@@ -16,6 +16,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/engine_workers.h"
+#include "process/refusal_exit.h"
 #include "server/config/config_flags.h"
 #include "server/dry_run.h"
 #include "server/identity/key_table.h"
@@ -186,6 +187,7 @@ void BeginLog(const ParsedSettings& parsed) {
 }
 
 int Main(int argc, char** argv, char** environment) {
+  ExitOnRefusal(Exit(ExitCode::kRefused));
   const int64_t started_ns = SteadyNowNs();
   const sigset_t stop = BlockStopSignals();
   std::signal(SIGPIPE, SIG_IGN);

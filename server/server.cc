@@ -23,7 +23,6 @@
 #include "server/admin/status_json.h"
 #include "server/admin/status_page.h"
 #include "server/call/serving_model.h"
-#include "server/forced_exit.h"
 #include "server/front/grpc_front.h"
 #include "server/front/listen_address.h"
 #include "server/identity/door_keeper.h"
@@ -37,9 +36,10 @@
 #include "server/session/session_transfer.h"
 #include "server/start/answer_formats.h"
 #include "server/start/plan_serving.h"
+#include "server/start/text_parts.h"
 #include "server/tls/certificate_check.h"
-#include "server/tokenizers/tokenizer_directory.h"
 #include "server/tracing/tracer.h"
+#include "server/watch/watchdog.h"
 #include "version/build_facts.h"
 
 namespace quire {
@@ -66,24 +66,6 @@ FrontOptions FrontFor(const Settings& settings, const Door* door) {
 AdminPage Verdict(bool good, const char* reason_if_not) {
   if (good) return {.body = "ok\n"};
   return {.status = 503, .body = std::string(reason_if_not) + "\n"};
-}
-
-// The parts of the model that convert between text and tokens.
-struct TextParts {
-  std::unique_ptr<const Tokenizer> tokenizer;  // null: --skip-tokenizer-init
-  ChatTemplates chat_templates;
-};
-
-absl::StatusOr<TextParts> LoadText(const std::string& directory, const std::string& file) {
-  TextParts parts;
-  if (directory.empty()) return parts;
-  ASSIGN_OR_RETURN(parts.tokenizer, LoadTokenizer(directory));
-  ASSIGN_OR_RETURN(parts.chat_templates, ChatTemplates::LoadEither(file, directory));
-  if (const absl::Status usable = parts.chat_templates.Check(); !usable.ok()) {
-    Log(Severity::kWarning, "a chat template is not usable: chats that take it will be refused",
-        {{"reason", std::string(usable.message())}});
-  }
-  return parts;
 }
 
 }  // namespace
@@ -116,6 +98,7 @@ struct Server::State {
   void WatchUntil(double seconds, Done done);
   void LogDrained();
   void LogHung();
+  [[noreturn]] void ForceExit();
   ExitCode Drain();
   void TearDown();
 
@@ -159,6 +142,8 @@ struct Server::State {
   std::unique_ptr<GrpcFront> front;  // outlives the engine, whose sink it is
   std::unique_ptr<Engine> engine;
   std::unique_ptr<AdminHttp> admin;  // ends first, because its pages read the members above
+
+  Watchdog forced_exit{[this] { ForceExit(); }};  // last: its thread reads the members above
 };
 
 // Start-up.
@@ -402,7 +387,8 @@ void Server::State::WatchUntil(double seconds, Done done) {
   }
 }
 
-// From the watchdog of the shutdown, whose thread must not wait: the step, and the calls by state.
+// From the watchdog of the shutdown, whose thread must not wait. Logs the step, and the calls by
+// state.
 void Server::State::LogHung() {
   constexpr char kHung[] = "shutdown hung: the process ends by force";
   const std::unique_lock lock(parts_mutex, std::try_to_lock);
@@ -420,11 +406,16 @@ void Server::State::LogHung() {
        {"waiting", load.waiting}});
 }
 
+void Server::State::ForceExit() {
+  LogHung();
+  StopLog();
+  _exit(static_cast<int>(ExitCode::kForced));
+}
+
 ExitCode Server::State::Drain() {
   const ServerConfig& config = settings.server;
-  const ForcedExit forced_exit(
-      config.drain_delay_seconds + config.shutdown_timeout_seconds + kForcedExitSeconds,
-      static_cast<int>(ExitCode::kForced), [this] { LogHung(); });
+  forced_exit.Arm(config.drain_delay_seconds + config.shutdown_timeout_seconds +
+                  kForcedExitSeconds);
   const int64_t start_ns = SteadyNowNs();
   front->BeginExit();
   draining = true;
@@ -452,11 +443,12 @@ ExitCode Server::State::Drain() {
   if (!fault.empty())
     Log(Severity::kError, "the process ends after a device fault", {{"fault", fault}});
   Log(Severity::kInfo, "stopped", {{"uptime", SecondsSince(started_ns)}});
+  forced_exit.Disarm();
   return fault.empty() ? ExitCode::kOk : ExitCode::kDevice;
 }
 
 void Server::State::TearDown() {
-  // The grace period is within the margin of ForcedExit.
+  // The grace period is within the margin of the forced exit.
   ending = "calls";
   if (front != nullptr && engine != nullptr) front->Shutdown(kForcedExitSeconds / 2);
   ending = "session directory";

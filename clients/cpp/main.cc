@@ -15,7 +15,9 @@
 
 #include "clients/cpp/call/interrupt.h"
 #include "clients/cpp/call/report.h"
+#include "clients/cpp/flags/exit_codes.h"
 #include "clients/cpp/quire.h"
+#include "process/refusal_exit.h"
 
 namespace {
 
@@ -49,6 +51,7 @@ std::string StateFolder() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  quire::ExitOnRefusal(quire::cli::kExitRefused);
   // Statuses say what went wrong; the library would print it beside them.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // The server refuses bytes that are not UTF-8 with a reason; the library's log line adds none.

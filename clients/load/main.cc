@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "clients/load/load_command.h"
+#include "clients/load/options.h"
+#include "process/refusal_exit.h"
 
 namespace {
 
@@ -31,6 +33,7 @@ void WaitForSignals(std::stop_source stop, sigset_t signals) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  quire::ExitOnRefusal(quire::load::kExitRefused);
   // Statuses say what went wrong; the library would print it beside them.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // Blocked before gRPC starts its threads, so that only the waiting thread ever sees a signal.

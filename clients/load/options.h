@@ -12,8 +12,9 @@
 namespace quire::load {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  // nothing run, or a run failed, partial or invalid
-inline constexpr int kExitUsage = 2;   // a mistake on the command line
+inline constexpr int kExitFailed = 1;   // nothing run, or a run failed, partial or invalid
+inline constexpr int kExitUsage = 2;    // a mistake on the command line
+inline constexpr int kExitRefused = 6;  // the system refuses memory or threads
 
 // The end of a parse: settings to run, or an exit code. `out` and `err` are printed in either case.
 struct ParsedOptions {

@@ -36,7 +36,7 @@ constexpr char kNotes[] =
     "Numbers: 32k is 32000, 32K is 32768; sizes 64MB or 64MiB; times 250ms, 90s, 30m, 12h, 2d; "
     "shares 0.9 or 90%.\n"
     "Exit codes: 0 ended as asked, 1 ended by force, 2 bad configuration, 3 cannot listen, "
-    "4 model cannot be\nloaded, 5 device.\n";
+    "4 model cannot be\nloaded, 5 device, 6 the system refused memory or threads.\n";
 
 using Rows = std::vector<Flag>;
 

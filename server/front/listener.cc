@@ -10,11 +10,9 @@
 #include <chrono>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/status_macros.h"
@@ -175,16 +173,9 @@ void Listener::StopAccepting() {
 
 void Listener::Shutdown(int64_t wait_ns) {
   if (server_ == nullptr) return;
-  // A call whose write is blocked by a full socket cannot be cancelled: only cutting the connection
-  // ends it.
-  absl::Notification down;
-  std::thread cutter([&] {
-    if (down.WaitForNotificationWithTimeout(absl::Nanoseconds(wait_ns + kCancelNs))) return;
-    connections().CutAll("the server is ending and its calls do not end");
-  });
+  cutter_.Arm(static_cast<double>(wait_ns + kCancelNs) * 1e-9);
   server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(wait_ns));
-  down.Notify();
-  cutter.join();
+  cutter_.Disarm();
 }
 
 }  // namespace quire

@@ -17,6 +17,7 @@
 #include "server/identity/call_gate.h"
 #include "server/metrics/metrics.h"
 #include "server/tls/certificate_store.h"
+#include "server/watch/watchdog.h"
 
 namespace quire {
 
@@ -60,6 +61,10 @@ class Listener {
   std::unique_ptr<UnknownMethods> unknown_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;
+  // A call whose write is blocked by a full socket cannot be cancelled: only cutting the connection
+  // ends it.
+  Watchdog cutter_{
+      [this] { connections().CutAll("the server is ending and its calls do not end"); }};
 };
 
 }  // namespace quire

@@ -11,8 +11,9 @@ enum class ExitCode : int {
   kForced = 1,  // a second signal, or shutdown hung
   kBadConfig = 2,
   kCannotListen = 3,
-  kModel = 4,   // the model cannot be loaded
-  kDevice = 5,  // the device is missing, too small, or failed while serving
+  kModel = 4,    // the model cannot be loaded
+  kDevice = 5,   // the device is missing, too small, or failed while serving
+  kRefused = 6,  // the system refuses memory or threads
 };
 
 struct StartError {

@@ -6,9 +6,11 @@ codes that the page calls tried are made here with real programs.
 """
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -27,6 +29,7 @@ BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 PAGE = (ROOT / "docs/operations.md").read_text()
 LONG = ("--ignore-eos", "--max-tokens", "4000", "Once")
 WORKER_SOCKET = 3  # the descriptor at which a worker finds its server
+REFUSED = 6
 STATUS = 10  # the exit code of quire, plus the code of gRPC
 CHECK_FAILED, KILLED = 134, 137  # as shells and containers report SIGABRT and SIGKILL
 
@@ -71,6 +74,18 @@ def run(program, *arguments, **options):
     return subprocess.run(
         words, capture_output=True, text=True, timeout=PATIENCE, check=False, **options
     )
+
+
+def refuse_threads():
+    """From now on this process, and the program that it becomes, has no address space for one."""
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 40, 1 << 40))  # the size of a thread's stack
+
+
+def code_without_threads(program, *arguments):
+    done = run(program, *arguments, preexec_fn=refuse_threads)
+    assert "the system refuses this process a thread" in done.stderr, done.stderr
+    return done.returncode
 
 
 class AnsweringServer(grpc.GenericRpcHandler):
@@ -129,7 +144,8 @@ class PageTest(unittest.TestCase):
         self.assertEqual(set(titles), set(codes_of_sources()))
 
     def test_lines_of_the_log_are_in_the_sources(self):
-        files = [*(ROOT / "server").rglob("*.cc"), *(ROOT / "engine").rglob("*.cc")]
+        folders = ("server", "engine", "process")
+        files = [file for folder in folders for file in (ROOT / folder).rglob("*.cc")]
         sources = "\n".join(file.read_text() for file in files)
         sources = re.sub(r'"\s*\n\s*"', "", sources)
         parts = re.findall(r"^- Log: .*(?:\n  .*)*", PAGE, re.M)
@@ -208,10 +224,16 @@ class ExitCodesTest(unittest.TestCase):
             2: self.refuses(2, "--max-num-seqs '0'", "--max-num-seqs", "0"),
             3: cannot_listen,
             4: self.refuses(4, "cannot start", "--model", self.folder / "none", "--port", "0"),
+            REFUSED: self.refuses_without_threads(),
             5: self.refuses(5, "cannot start", "--kv-cache-memory-bytes", "900G", "--port", "0"),
             KILLED: self.stop_with(256 - signal.SIGKILL, "", signal.SIGKILL),
         }
         self.assert_tried("quire-server", made)
+
+    def refuses_without_threads(self):
+        command = ("quire-server", "--device", "cpu", "--metrics-port", "0", "--port", "0")
+        self.assertEqual(code_without_threads(*command), REFUSED)
+        return True
 
     def test_quire_worker(self):
         done = run("quire-worker")
@@ -225,6 +247,7 @@ class ExitCodesTest(unittest.TestCase):
             self.worker_code_of_a_failure(): True,
             done.returncode: True,
             self.worker_code_after(signal.SIGKILL): True,
+            self.worker_code_without_threads(): True,
         }
         self.assert_tried("quire-worker", made)
 
@@ -236,14 +259,26 @@ class ExitCodesTest(unittest.TestCase):
         server.process.send_signal(number)
         return int(await_true(codes.read_text, "the worker's exit code"))
 
-    def worker_code_of_a_failure(self):
-        """The exit code of a worker that gets an order which it cannot read, and says so."""
+    @contextlib.contextmanager
+    def lone_worker(self, **options):
+        """A worker that takes this test for its server, and the server's end of their socket."""
         ours, its = socket.socketpair()
         start = f'exec "$0" --rank=0 --server=$PPID {WORKER_SOCKET}<&{its.fileno()}'
         command = ["bash", "-c", start, BIN / "quire-worker"]
-        with ours, its, subprocess.Popen(command, pass_fds=[its.fileno()]) as worker:
+        with ours, its, subprocess.Popen(command, pass_fds=[its.fileno()], **options) as worker:
             self.addCleanup(worker.kill)
             its.close()
+            yield worker, ours
+
+    def worker_code_without_threads(self):
+        options = {"preexec_fn": refuse_threads, "stderr": subprocess.PIPE, "text": True}
+        with self.lone_worker(**options) as (worker, _):
+            self.assertIn("refuses this process a thread", worker.stderr.read())
+            return worker.wait(PATIENCE)
+
+    def worker_code_of_a_failure(self):
+        """The exit code of a worker that gets an order which it cannot read, and says so."""
+        with self.lone_worker() as (worker, ours):
             order = b"no order"
             ours.sendall(struct.pack("<I", len(order)) + order)
             ours.settimeout(PATIENCE)
@@ -277,6 +312,7 @@ class ExitCodesTest(unittest.TestCase):
         for done, code in cases:
             self.assertEqual(done.returncode, code, f"{done.args[1:4]}: {done.stderr}")
         codes = {code for _, code in cases}
+        codes.add(code_without_threads("quire", "health", *at))
         aborted = self.talk(server)
         self.assertEqual(run("quire", "abort", "--all", *at).returncode, 0)
         codes.add(aborted.wait(PATIENCE))
@@ -361,6 +397,7 @@ class ExitCodesTest(unittest.TestCase):
             run("quire-load", "--no-such-flag").returncode: True,
             self.load_code_of_two_interrupts(server): True,
         }
+        made[code_without_threads("quire-load", "--server", "127.0.0.1:1")] = True
         self.assert_tried("quire-load", made)
 
 

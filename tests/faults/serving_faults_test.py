@@ -13,6 +13,7 @@ import random
 import re
 import signal
 import sys
+import tempfile
 import unittest
 
 SHIM = sys.argv.pop(2)
@@ -90,6 +91,19 @@ class ServingFaultsTest(ServedCase):
                 if server.process.poll() is not None:
                     self.assertEqual(server.process.returncode, 5, server.log())
                     return
+
+    def test_a_drain_needs_no_thread(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for flags in (("--worker-process", "off"), ("--worker-process", "on"),
+                          ("--session-dir", folder)):
+                with self.subTest(flags=flags):
+                    server = self.serve(*flags, "--kv-offloading-size", "0.01")
+                    server.client.generate_text(
+                        PROMPT, OPTIONS, session_id="talk", create_session=True
+                    )
+                    self.faults.set("pthread_create EAGAIN")
+                    self.assertEqual(server.stop(), 0)
+                    self.faults.end()
 
     def test_interrupted_waits_cost_nothing(self):
         server = self.serve("--worker-process", "on")

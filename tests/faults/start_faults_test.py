@@ -24,7 +24,7 @@ from faults import Faults
 from running_server import LogFile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CONFIG, ADDRESS, MODEL, DEVICE = 2, 3, 4, 5  # exit codes
+CONFIG, ADDRESS, MODEL, DEVICE, REFUSED = 2, 3, 4, 5, 6  # exit codes
 STARTED = 0
 # Files of the model's folder, with the calls that read them.
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -82,8 +82,9 @@ class StartFaultsTest(unittest.TestCase):
             self.assertIn(code, codes, log)
             if code != STARTED and names is not None:
                 self.assertIn(names, log)
-            if code == -signal.SIGABRT:
-                self.assertIn("std::bad_alloc", log)
+            if code == REFUSED:
+                self.assertRegex(log.splitlines()[-1], "^the system refuses this process (memory|a "
+                                 "thread): .*; raise the limit")
             return code
 
     def test_files_of_the_model(self):
@@ -132,14 +133,29 @@ class StartFaultsTest(unittest.TestCase):
 
     def test_single_allocations_that_are_refused(self):
         chance = random.Random(1)
-        ends = {"quire-server": (ADDRESS, MODEL, DEVICE, -signal.SIGABRT, STARTED),
-                "quire-worker": (DEVICE, STARTED)}
+        before_main = self.allocations_before_main()
         for program, count in ALLOCATIONS.items():
             # As many of the first ten as of the next ninety.
             for k in sorted({int(count ** chance.random()) for _ in range(SAMPLE)}):
-                names = "worker 0" if program == "quire-worker" else None
-                self.check([f"malloc ENOMEM from={k} count=1 program={program}"], ends[program],
+                names, ends = "worker 0", (DEVICE, STARTED)
+                if program == "quire-server":
+                    names, ends = None, (ADDRESS, MODEL, DEVICE, REFUSED, STARTED)
+                    # The C++ library's own end: no code of main has run.
+                    ends += (-signal.SIGABRT,) if k <= before_main else ()
+                self.check([f"malloc ENOMEM from={k} count=1 program={program}"], ends,
                            "--worker-process", "on", names=names)
+
+    def allocations_before_main(self):
+        """At most so many: those of a program that prints its version."""
+        self.faults.set("malloc ENOMEM from=1000000000")
+        subprocess.run([running_server.BINARY, "--version"], env=self.faults.environment(),
+                       stdout=subprocess.DEVNULL, check=True)
+        return self.faults.seen()
+
+    def test_large_allocations_of_a_server(self):
+        for k in range(1, 4):
+            self.check([f"malloc ENOMEM size={LARGE} from={k} program=quire-server"], (REFUSED,))
+            self.assertGreater(self.faults.met(), 0)
 
     def test_large_allocations_of_a_worker(self):
         for k in range(1, 4):
@@ -158,11 +174,19 @@ class StartFaultsTest(unittest.TestCase):
                            "system lets this process start")
                 self.assertGreater(self.faults.met(), 0)
 
+    def test_a_system_without_threads(self):
+        # Beyond some k the server has all its threads.
+        for k in (*range(1, 12), *range(60, 100, 3)):
+            rule = f"pthread_create EAGAIN from={k} program=quire-server"
+            self.check([rule], (CONFIG, ADDRESS, REFUSED, STARTED))
+            self.check([rule], (CONFIG, ADDRESS, DEVICE, REFUSED, STARTED),
+                       "--worker-process", "on")
+
     def test_threads_of_a_worker_that_are_refused(self):
         for k in range(1, 9):
             self.check([f"pthread_create EAGAIN from={k} count=1 program=quire-worker"],
                        (DEVICE, STARTED), "--worker-process", "on",
-                       names="Resource temporarily unavailable")
+                       names="the system refuses this process a thread: Resource temporarily")
 
     def test_workers_that_cannot_be_started(self):
         for rule in ("socketpair EMFILE", "posix_spawn EAGAIN", "posix_spawn ENOMEM",

@@ -1,6 +1,6 @@
 // The server's life inside one process: start, watch, drain, status page. server_process_test.py
 // covers signals and exit codes.
-// Covers server/forced_exit.cc
+// Covers server/start/text_parts.cc
 #include "server/server.h"
 
 #include <gtest/gtest.h>

@@ -23,11 +23,12 @@
 #include "engine/worker/process/worker_process.h"
 #include "engine/worker/program/rank_loop.h"
 #include "engine/worker/remote/relay.h"
+#include "process/refusal_exit.h"
 
 namespace quire {
 namespace {
 
-enum ExitCode : int { kDone = 0, kFailed = 1, kNotAWorker = 2, kServerGone = 3 };
+enum ExitCode : int { kDone = 0, kFailed = 1, kNotAWorker = 2, kServerGone = 3, kRefused = 6 };
 
 // The number behind "--name=".
 std::optional<int> Flag(int argc, char** argv, std::string_view name) {
@@ -201,6 +202,7 @@ class Program {
 
 int RunWorkerProgram(int argc, char** argv, std::span<const WorkerDevice> devices,
                      const std::string& cache_dir) {
+  ExitOnRefusal(kRefused);
   const std::optional<int> server = Flag(argc, argv, "--server=");
   if (!StartedByAServer(server)) {
     Log(Severity::kError,
