@@ -1,5 +1,6 @@
 // MatMul of 8-bit elements with scales on the device: close to float64, and the same bits in every
-// batch of few tokens, or of any number where blocks have scales or elements are integers.
+// batch of few tokens, or of any number where blocks have scales or elements are integers;
+// elsewhere again in the same batch.
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/matmul/skinny_matmul.h"
 #include "kernels/row_scale.h"
@@ -148,7 +149,11 @@ INSTANTIATE_TEST_SUITE_P(Integers, EightBitMatMulGpuTest,
                                            Case{3, 1001, 272, DType::kBF16, true, 0, DType::kI8},
                                            Case{9, 4096, 14336, DType::kF32, false, 0, DType::kI8},
                                            Case{16, 6144, 4096, DType::kF16, true, 0, DType::kI8},
-                                           Case{45, 513, 1040, DType::kBF16, true, 0, DType::kI8}));
+                                           Case{45, 513, 1040, DType::kBF16, true, 0, DType::kI8},
+                                           Case{64, 6144, 4096, DType::kBF16, false, 0, DType::kI8},
+                                           Case{200, 4096, 14336, DType::kF16, true, 0, DType::kI8},
+                                           Case{2000, 1024, 4096, DType::kF32, false, 0,
+                                                DType::kI8}));
 
 // Several passes of a block over its rows, with ragged rows and columns.
 INSTANTIATE_TEST_SUITE_P(
@@ -158,12 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{5, 19027, 1040, DType::kBF16, true, 0, DType::kI8},
                       Case{12, 19027, 1040, DType::kF16, true, 0, DType::kI8}));
 
-void ExpectTokensAlone(int64_t tokens, int32_t scale_rows, DType dtype = DType::kE4M3) {
-  constexpr int64_t kN = 4096, kK = 1040;
-  Random random(5);
-  const EightBit x(random, tokens, kK, scale_rows == 0 ? 0 : 1, dtype);
-  const EightBit w(random, kN, kK, scale_rows, dtype);
-  DeviceTensor all(DType::kBF16, tokens, kN), alone(DType::kBF16, tokens, kN);
+// Leaves the product in `all`.
+void ExpectSameBitsAgain(const EightBit& x, const EightBit& w, DeviceTensor& all) {
   ExpectSameBits(
       [&](const cuda::Device&) {
         all.Poison();
@@ -173,6 +174,28 @@ void ExpectTokensAlone(int64_t tokens, int32_t scale_rows, DType dtype = DType::
         Array got = all.Get();
         return std::string(static_cast<char*>(got.data()), got.byte_size());
       });
+}
+
+// The library and the tiles of many tokens: an algorithm that is chosen once gives the same bits.
+TEST(EightBitMatMulBitsTest, ManyTokensHaveTheSameBitsAgain) {
+  for (const int64_t tokens : {17, 64, 200, 1024}) {
+    for (const int64_t k : {4096, 14336}) {
+      SCOPED_TRACE(std::to_string(tokens) + " tokens of " + std::to_string(k));
+      Random random(static_cast<uint64_t>(tokens + k));
+      const EightBit x(random, tokens, k), w(random, 1024, k);
+      DeviceTensor all(DType::kBF16, tokens, 1024);
+      ExpectSameBitsAgain(x, w, all);
+    }
+  }
+}
+
+void ExpectTokensAlone(int64_t tokens, int32_t scale_rows, DType dtype = DType::kE4M3) {
+  constexpr int64_t kN = 4096, kK = 1040;
+  Random random(5);
+  const EightBit x(random, tokens, kK, scale_rows == 0 ? 0 : 1, dtype);
+  const EightBit w(random, kN, kK, scale_rows, dtype);
+  DeviceTensor all(DType::kBF16, tokens, kN), alone(DType::kBF16, tokens, kN);
+  ExpectSameBitsAgain(x, w, all);
   for (int64_t t = 0; t < tokens; ++t) {
     Op().Run({.x = x.view().Rows(t, 1), .w = w.view(), .bias = {}, .out = alone.view().Rows(t, 1)});
   }
@@ -184,6 +207,7 @@ TEST(EightBitMatMulBitsTest, FewTokensDoNotChangeEachOthersBits) { ExpectTokensA
 TEST(EightBitMatMulBitsTest, TokensOfIntegersDoNotChangeEachOthersBits) {
   ExpectTokensAlone(16, 0, DType::kI8);
   ExpectTokensAlone(37, 0, DType::kI8);
+  ExpectTokensAlone(300, 0, DType::kI8);
 }
 
 TEST(EightBitMatMulBitsTest, TokensOfBlocksDoNotChangeEachOthersBits) {

@@ -25,7 +25,7 @@ constexpr int32_t kBlock = 128;
 class Matrix {
  public:
   Matrix(Random& random, int64_t rows, int64_t columns, const Case& c, int32_t scale_rows)
-      : elements_(Array::Normal(random, c.in, {rows, columns}, c.in == DType::kE4M3 ? 60 : 1)),
+      : elements_(Array::Normal(random, c.in, {rows, columns}, IsEightBit(c.in) ? 60 : 1)),
         device_(c.in, rows, columns, elements_, 16),
         scale_rows_(c.scales == Scales::kBlocks ? scale_rows : 1),
         scale_columns_(c.scales == Scales::kBlocks ? kBlock : 0),
@@ -147,7 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{64, 4096, 1024, DType::kE4M3, DType::kBF16, Scales::kBlocks},
                       Case{301, 1000, 400, DType::kE4M3, DType::kF16, Scales::kBlocks, true},
                       Case{3, 130, 16, DType::kE4M3, DType::kF32, Scales::kBlocks},
-                      Case{37, 131, 400, DType::kE4M3, DType::kBF16, Scales::kRows, true}));
+                      Case{37, 131, 400, DType::kE4M3, DType::kBF16, Scales::kRows, true},
+                      Case{33, 4096, 1024, DType::kI8, DType::kBF16, Scales::kRows},
+                      Case{300, 1000, 272, DType::kI8, DType::kF16, Scales::kRows, true},
+                      Case{5, 24, 16, DType::kI8, DType::kF32, Scales::kRows},
+                      Case{37, 131, 14336, DType::kI8, DType::kF32, Scales::kRows, true}));
 
 class TileMatMulBitsTest : public TileMatMulGpuTest {};
 
@@ -169,7 +173,24 @@ INSTANTIATE_TEST_SUITE_P(
     Types, TileMatMulBitsTest,
     ::testing::Values(Case{100, 6144, 2048},
                       Case{100, 6144, 2048, DType::kE4M3, DType::kBF16, Scales::kRows},
-                      Case{100, 6144, 2048, DType::kE4M3, DType::kBF16, Scales::kBlocks}));
+                      Case{100, 6144, 2048, DType::kE4M3, DType::kBF16, Scales::kBlocks},
+                      Case{100, 6144, 2048, DType::kI8, DType::kBF16, Scales::kRows}));
+
+// Sums of integers are exact, so every cut gives the same bits.
+TEST(TileMatMulIntegersTest, EveryCutGivesTheSameBits) {
+  const Case c{100, 1000, 4096, DType::kI8, DType::kF32, Scales::kRows, true};
+  Random random(3);
+  const Matrix x(random, c.tokens, c.k, c, 1), w(random, c.n, c.k, c, kBlock);
+  DeviceTensor out(c.out, c.tokens, c.n);
+  const MatMulParams p{.x = x.view(), .w = w.view(), .bias = {}, .out = out.view()};
+  cuda::TileMatMul(p, {128, 128, 1}, Clusters(), TestDevice());
+  const Array first = out.Get();
+  for (const cuda::TileCut& cut : Cuts(c)) {
+    out.Poison();
+    cuda::TileMatMul(p, cut, Clusters(), TestDevice());
+    ASSERT_TRUE(out.Get().SameBits(first)) << cut.rows << "/" << cut.tokens << "/" << cut.split;
+  }
+}
 
 }  // namespace
 }  // namespace quire::gpu

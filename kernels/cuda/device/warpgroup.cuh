@@ -90,6 +90,13 @@ __device__ __forceinline__ void Settle(float (&x)[kBlocks][4]) {
     asm volatile("" : "+f"(block[0]), "+f"(block[1]), "+f"(block[2]), "+f"(block[3])::"memory");
   }
 }
+template <int kBlocks>
+__device__ __forceinline__ void Settle(int32_t (&x)[kBlocks][4]) {
+#pragma unroll
+  for (auto& block : x) {
+    asm volatile("" : "+r"(block[0]), "+r"(block[1]), "+r"(block[2]), "+r"(block[3])::"memory");
+  }
+}
 
 // A tile as an operand of a product. Rows of the product are the tile's rows, or its columns in
 // groups of 64 that lie `group_bytes` apart.

@@ -14,7 +14,9 @@
 
 namespace quire::cuda {
 
-// The operands of an accumulator: its registers by number, and block after block.
+// The operands of an accumulator: its registers by number, and block after block, of a kind: "+f"
+// or
+// "+r".
 #define QUIRE_NUMBERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define QUIRE_NUMBERS_16 QUIRE_NUMBERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define QUIRE_NUMBERS_32 \
@@ -30,19 +32,22 @@ namespace quire::cuda {
   "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, " \
   "%99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "  \
   "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define QUIRE_BLOCK(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define QUIRE_BLOCKS_2 QUIRE_BLOCK(0), QUIRE_BLOCK(1)
-#define QUIRE_BLOCKS_4 QUIRE_BLOCKS_2, QUIRE_BLOCK(2), QUIRE_BLOCK(3)
-#define QUIRE_BLOCKS_8 \
-  QUIRE_BLOCKS_4, QUIRE_BLOCK(4), QUIRE_BLOCK(5), QUIRE_BLOCK(6), QUIRE_BLOCK(7)
-#define QUIRE_BLOCKS_16                                                             \
-  QUIRE_BLOCKS_8, QUIRE_BLOCK(8), QUIRE_BLOCK(9), QUIRE_BLOCK(10), QUIRE_BLOCK(11), \
-      QUIRE_BLOCK(12), QUIRE_BLOCK(13), QUIRE_BLOCK(14), QUIRE_BLOCK(15)
-#define QUIRE_BLOCKS_32                                                                    \
-  QUIRE_BLOCKS_16, QUIRE_BLOCK(16), QUIRE_BLOCK(17), QUIRE_BLOCK(18), QUIRE_BLOCK(19),     \
-      QUIRE_BLOCK(20), QUIRE_BLOCK(21), QUIRE_BLOCK(22), QUIRE_BLOCK(23), QUIRE_BLOCK(24), \
-      QUIRE_BLOCK(25), QUIRE_BLOCK(26), QUIRE_BLOCK(27), QUIRE_BLOCK(28), QUIRE_BLOCK(29), \
-      QUIRE_BLOCK(30), QUIRE_BLOCK(31)
+#define QUIRE_BLOCK(kind, i) kind(c[i][0]), kind(c[i][1]), kind(c[i][2]), kind(c[i][3])
+#define QUIRE_BLOCKS_2(kind) QUIRE_BLOCK(kind, 0), QUIRE_BLOCK(kind, 1)
+#define QUIRE_BLOCKS_4(kind) QUIRE_BLOCKS_2(kind), QUIRE_BLOCK(kind, 2), QUIRE_BLOCK(kind, 3)
+#define QUIRE_BLOCKS_8(kind)                                                              \
+  QUIRE_BLOCKS_4(kind), QUIRE_BLOCK(kind, 4), QUIRE_BLOCK(kind, 5), QUIRE_BLOCK(kind, 6), \
+      QUIRE_BLOCK(kind, 7)
+#define QUIRE_BLOCKS_16(kind)                                                                     \
+  QUIRE_BLOCKS_8(kind), QUIRE_BLOCK(kind, 8), QUIRE_BLOCK(kind, 9), QUIRE_BLOCK(kind, 10),        \
+      QUIRE_BLOCK(kind, 11), QUIRE_BLOCK(kind, 12), QUIRE_BLOCK(kind, 13), QUIRE_BLOCK(kind, 14), \
+      QUIRE_BLOCK(kind, 15)
+#define QUIRE_BLOCKS_32(kind)                                                                     \
+  QUIRE_BLOCKS_16(kind), QUIRE_BLOCK(kind, 16), QUIRE_BLOCK(kind, 17), QUIRE_BLOCK(kind, 18),     \
+      QUIRE_BLOCK(kind, 19), QUIRE_BLOCK(kind, 20), QUIRE_BLOCK(kind, 21), QUIRE_BLOCK(kind, 22), \
+      QUIRE_BLOCK(kind, 23), QUIRE_BLOCK(kind, 24), QUIRE_BLOCK(kind, 25), QUIRE_BLOCK(kind, 26), \
+      QUIRE_BLOCK(kind, 27), QUIRE_BLOCK(kind, 28), QUIRE_BLOCK(kind, 29), QUIRE_BLOCK(kind, 30), \
+      QUIRE_BLOCK(kind, 31)
 
 // `a`, `b` and `p` name the operands behind the accumulator: both tiles and whether it is added to.
 #define QUIRE_PRODUCT_OF_TILES(shape, types, numbers, a_number, b_number, p_number, order, ...) \
@@ -70,16 +75,41 @@ template <typename T, int kBlocks>
 __device__ __forceinline__ void ProductOfTiles(float (&c)[kBlocks][4], uint64_t a, uint64_t b,
                                                int accumulate) {
   if constexpr (kBlocks == 2) {
-    QUIRE_PRODUCT_OF_TYPES("16", QUIRE_NUMBERS_8, "%8", "%9", "%10", QUIRE_BLOCKS_2);
+    QUIRE_PRODUCT_OF_TYPES("16", QUIRE_NUMBERS_8, "%8", "%9", "%10", QUIRE_BLOCKS_2("+f"));
   } else if constexpr (kBlocks == 4) {
-    QUIRE_PRODUCT_OF_TYPES("32", QUIRE_NUMBERS_16, "%16", "%17", "%18", QUIRE_BLOCKS_4);
+    QUIRE_PRODUCT_OF_TYPES("32", QUIRE_NUMBERS_16, "%16", "%17", "%18", QUIRE_BLOCKS_4("+f"));
   } else if constexpr (kBlocks == 8) {
-    QUIRE_PRODUCT_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", QUIRE_BLOCKS_8);
+    QUIRE_PRODUCT_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", QUIRE_BLOCKS_8("+f"));
   } else if constexpr (kBlocks == 16) {
-    QUIRE_PRODUCT_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", QUIRE_BLOCKS_16);
+    QUIRE_PRODUCT_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", QUIRE_BLOCKS_16("+f"));
   } else {
     static_assert(kBlocks == 32);
-    QUIRE_PRODUCT_OF_TYPES("256", QUIRE_NUMBERS_128, "%128", "%129", "%130", QUIRE_BLOCKS_32);
+    QUIRE_PRODUCT_OF_TYPES("256", QUIRE_NUMBERS_128, "%128", "%129", "%130", QUIRE_BLOCKS_32("+f"));
+  }
+}
+
+#define QUIRE_PRODUCT_OF_INTEGERS(n, numbers, a_number, b_number, p_number, ...)     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_number                          \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k32.s32.s8.s8 {" numbers \
+               "}, " a_number ", " b_number ", p;\n}"                                \
+               : __VA_ARGS__                                                         \
+               : "l"(a), "l"(b), "r"(accumulate))
+
+// The same of 8-bit integers, whose sums are integers of 32 bits and wrap around.
+template <typename T, int kBlocks>
+__device__ __forceinline__ void ProductOfTiles(int32_t (&c)[kBlocks][4], uint64_t a, uint64_t b,
+                                               int accumulate) {
+  static_assert(std::is_same_v<T, int8_t>);
+  if constexpr (kBlocks == 4) {
+    QUIRE_PRODUCT_OF_INTEGERS("32", QUIRE_NUMBERS_16, "%16", "%17", "%18", QUIRE_BLOCKS_4("+r"));
+  } else if constexpr (kBlocks == 8) {
+    QUIRE_PRODUCT_OF_INTEGERS("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", QUIRE_BLOCKS_8("+r"));
+  } else if constexpr (kBlocks == 16) {
+    QUIRE_PRODUCT_OF_INTEGERS("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", QUIRE_BLOCKS_16("+r"));
+  } else {
+    static_assert(kBlocks == 32);
+    QUIRE_PRODUCT_OF_INTEGERS("256", QUIRE_NUMBERS_128, "%128", "%129", "%130",
+                              QUIRE_BLOCKS_32("+r"));
   }
 }
 
@@ -104,14 +134,14 @@ __device__ __forceinline__ void ProductOfFragments(float (&c)[kBlocks][4], const
                                                    uint64_t b) {
   if constexpr (kBlocks == 8) {
     QUIRE_FRAGMENTS_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", "%35", "%36",
-                             QUIRE_BLOCKS_8);
+                             QUIRE_BLOCKS_8("+f"));
   } else if constexpr (kBlocks == 16) {
     QUIRE_FRAGMENTS_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", "%67", "%68",
-                             QUIRE_BLOCKS_16);
+                             QUIRE_BLOCKS_16("+f"));
   } else {
     static_assert(kBlocks == 32);
     QUIRE_FRAGMENTS_OF_TYPES("256", QUIRE_NUMBERS_128, "%128", "%129", "%130", "%131", "%132",
-                             QUIRE_BLOCKS_32);
+                             QUIRE_BLOCKS_32("+f"));
   }
 }
 
@@ -136,17 +166,17 @@ __device__ __forceinline__ void ProductOfRows(float (&c)[kBlocks][4], const uint
                                               uint64_t b, int accumulate) {
   if constexpr (kBlocks == 2) {
     QUIRE_ROWS_OF_TYPES("16", QUIRE_NUMBERS_8, "%8", "%9", "%10", "%11", "%12", "%13",
-                        QUIRE_BLOCKS_2);
+                        QUIRE_BLOCKS_2("+f"));
   } else if constexpr (kBlocks == 4) {
     QUIRE_ROWS_OF_TYPES("32", QUIRE_NUMBERS_16, "%16", "%17", "%18", "%19", "%20", "%21",
-                        QUIRE_BLOCKS_4);
+                        QUIRE_BLOCKS_4("+f"));
   } else if constexpr (kBlocks == 8) {
     QUIRE_ROWS_OF_TYPES("64", QUIRE_NUMBERS_32, "%32", "%33", "%34", "%35", "%36", "%37",
-                        QUIRE_BLOCKS_8);
+                        QUIRE_BLOCKS_8("+f"));
   } else {
     static_assert(kBlocks == 16);
     QUIRE_ROWS_OF_TYPES("128", QUIRE_NUMBERS_64, "%64", "%65", "%66", "%67", "%68", "%69",
-                        QUIRE_BLOCKS_16);
+                        QUIRE_BLOCKS_16("+f"));
   }
 }
 
@@ -163,6 +193,7 @@ __device__ __forceinline__ void ProductOfRows(float (&c)[kBlocks][4], const uint
 #undef QUIRE_BLOCKS_32
 #undef QUIRE_PRODUCT_OF_TILES
 #undef QUIRE_PRODUCT_OF_TYPES
+#undef QUIRE_PRODUCT_OF_INTEGERS
 #undef QUIRE_PRODUCT_OF_FRAGMENTS
 #undef QUIRE_FRAGMENTS_OF_TYPES
 #undef QUIRE_PRODUCT_OF_ROWS

@@ -61,6 +61,12 @@ class Lap {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+// The largest value of a type of activations as they are multiplied: 8-bit ones fill their range.
+float LargestOf(DType dtype) {
+  if (dtype == DType::kE4M3) return kE4M3Max;
+  return dtype == DType::kI8 ? 127.0f : 1.0f;
+}
+
 }  // namespace
 
 struct AlgorithmSearch::Candidate {
@@ -95,10 +101,9 @@ void AlgorithmSearch::RandomTokens() {
   void* const tokens = Allocate(bytes);
   if (tokens == nullptr) return;
   const int64_t elements = bytes / static_cast<int64_t>(SizeOf(dtype));
-  FillUniform({.out = TensorView(tokens, dtype, {elements}),
-               .seed = 1,
-               .amplitude = dtype == DType::kE4M3 ? kE4M3Max : 1.0f},
-              means_.device);
+  FillUniform(
+      {.out = TensorView(tokens, dtype, {elements}), .seed = 1, .amplitude = LargestOf(dtype)},
+      means_.device);
   p_.x.data = static_cast<char*>(tokens) + behind;
 }
 

@@ -72,8 +72,7 @@ void CheckParams(const MatMulParams& p) {
 }
 
 // The kernel of a product. The library takes one scale for a row, not one for a block, and gives
-// sums of integers without scales. TileMatMul has no integers, and copies scales of blocks only
-// from aligned memory.
+// sums of integers without scales. TileMatMul takes both, from aligned memory alone.
 enum class Server { kSkinny, kSkinnySlices, kDigits, kGrouped, kChosen, kExpanded };
 Server ServerOf(const MatMulParams& p) {
   if (IsPacked(p.w.dtype)) {
@@ -82,8 +81,7 @@ Server ServerOf(const MatMulParams& p) {
     return p.x.dim[0] <= kMaxGroupedTokens ? Server::kGrouped : Server::kChosen;
   }
   if (p.x.dim[0] <= kMaxSkinnyTokens && FitsSkinnyMatMul(p)) return Server::kSkinny;
-  if (p.w.dtype == DType::kI8) return Server::kSkinnySlices;
-  return p.w.scale_columns != 0 && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
+  return !LibraryTakes(p) && !FitsTileMatMul(p) ? Server::kSkinnySlices : Server::kChosen;
 }
 
 }  // namespace

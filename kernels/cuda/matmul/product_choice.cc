@@ -1,5 +1,5 @@
-// The library takes any alignment, TileMatMul scales of blocks; most products have both. Packed
-// weights have PackedMatMul.
+// The library takes any alignment, TileMatMul scales of blocks and integers; most products have
+// both. Packed weights have PackedMatMul.
 #include "kernels/cuda/matmul/product_choice.h"
 
 #include "kernels/check.h"
@@ -8,20 +8,24 @@
 
 namespace quire::cuda {
 
+bool LibraryTakes(const MatMulParams& p) {
+  return !IsPacked(p.w.dtype) && p.w.scale_columns == 0 && p.w.dtype != DType::kI8;
+}
+
 std::vector<Choice> PromisingChoices(const MatMulParams& p, const ProductMeans& means,
                                      size_t library, size_t cuts) {
   const TileProduct product{
       .tokens = p.x.dim[0], .n = p.w.dim[0], .k = p.w.dim[1], .weights = p.w.dtype};
   std::vector<Choice> choices;
-  const bool packed = IsPacked(p.w.dtype);
-  const bool block_scales = p.w.scale_columns > 0;
-  if (!packed && !block_scales) {
+  const bool of_library = LibraryTakes(p);
+  if (of_library) {
     for (const AlgorithmWords& words :
          LtProduct(p).Candidates(means.lt, static_cast<int>(library))) {
       choices.push_back({.algorithm = words});
     }
   }
-  if (packed || (FitsTileMatMul(p) && (block_scales || p.x.dim[0] <= kMostTileTokens))) {
+  const bool few = p.x.dim[0] <= kMostTileTokens;
+  if (IsPacked(p.w.dtype) || (FitsTileMatMul(p) && (!of_library || few))) {
     for (const TileCut& cut : PromisingCuts(product, means.clusters, cuts)) {
       choices.push_back({.cut = cut});
     }

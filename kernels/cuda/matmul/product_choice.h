@@ -19,9 +19,11 @@ struct ProductMeans {
   LtDevice lt;
 };
 
+// Whether the library has algorithms for the product: not for scales of blocks, for 8-bit integers
+// and for packed weights.
+bool LibraryTakes(const MatMulParams& p);
 // At most `library` algorithms and at most `cuts` cuts, of each the most promising first. At least
-// one: every product that MatMul takes has an algorithm of the library, or, with scales of blocks
-// or packed weights that fit PackedMatMul, a cut.
+// one: every product that the library does not take must fit TileMatMul, or PackedMatMul.
 std::vector<Choice> PromisingChoices(const MatMulParams& p, const ProductMeans& means,
                                      size_t library, size_t cuts);
 // Enqueues the product. False if the choice was made for another number of tokens and does not

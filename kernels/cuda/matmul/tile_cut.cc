@@ -27,6 +27,7 @@ Chunk ChunkOf(DType weights) {
     case DType::kU4: return {kPackedChunk, kPackedChunk / 2, kPackedChunk * 2, 5.8, 150};
     case DType::kU8: return {kPackedChunk, kPackedChunk, kPackedChunk * 2, 5.8, 200};
     case DType::kE4M3: return {kTileChunkBytes, kTileChunkBytes, kTileChunkBytes, 4, 0};
+    case DType::kI8: return {kTileChunkBytes, kTileChunkBytes, kTileChunkBytes, 3, 0};
     default: return {kTileChunkBytes / 2, kTileChunkBytes, kTileChunkBytes, 2.9, 0};
   }
 }

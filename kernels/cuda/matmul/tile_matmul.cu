@@ -6,8 +6,10 @@
 // multiply 64 rows each. The supplier runs ahead into the next tile, and its first copies of
 // weights need no result of a predecessor, so memory stays busy between tiles and between kernels.
 //
-// 8-bit products leave 13 bits of a sum's fraction in the matrix units. So each chunk of 128
-// columns is summed alone and added in float32; there it also takes the scales of blocks.
+// Products of 8-bit floats leave 13 bits of a sum's fraction in the matrix units. So each chunk of
+// 128 columns is summed alone and added in float32; there it also takes the scales of blocks. Sums
+// of 8-bit integers are exact, in whatever parts; they are handed on in the registers of floats, as
+// bits.
 #include <algorithm>
 #include <array>
 #include <type_traits>
@@ -138,8 +140,6 @@ struct RowScales {
 
 template <typename T, int kTokens, bool kBlockScales>
 struct Consumer {
-  static constexpr bool kEightBit = sizeof(T) == 1;
-
   const Product& p;
   const Work<kTokens>& work;
   Shared<kTokens>& shared;
@@ -155,8 +155,8 @@ struct Consumer {
   }
 
   // Enqueues the products of the chunk at this place.
-  template <int kBlocks>
-  __device__ __forceinline__ void Multiply(float (&c)[kBlocks][4], int first_token,
+  template <typename Sum, int kBlocks>
+  __device__ __forceinline__ void Multiply(Sum (&c)[kBlocks][4], int first_token,
                                            bool accumulate) const {
     const uint32_t at = SharedAddress(shared.ring[place.stage]);
     const TileOperand rows(at + group * kGroupRows * kChunkBytes);
@@ -167,7 +167,7 @@ struct Consumer {
     }
   }
 
-  // Adds a chunk of 8-bit elements, 128 tokens at a time.
+  // Adds a chunk of 8-bit floats, 128 tokens at a time.
   __device__ __forceinline__ void AddChunk(Sums<kTokens>& sums, const RowScales& scales) const {
     constexpr int kPart = std::min(kTokens, kBlockScales && kTokens == 256 ? 64 : 128);
     shared.Full(place.stage).Wait(place.phase);
@@ -203,7 +203,7 @@ struct Consumer {
     }
   }
 
-  __device__ __forceinline__ void SumEightBit(Sums<kTokens>& sums, int tile) {
+  __device__ __forceinline__ void SumInParts(Sums<kTokens>& sums, int tile) {
 #pragma unroll
     for (auto& block : sums) block[0] = block[1] = block[2] = block[3] = 0;
     // Scales are read while the chunk before theirs is multiplied.
@@ -218,7 +218,8 @@ struct Consumer {
     if constexpr (!kBlockScales) return {};
     return RowScales(p, chunk, LaneRow(tile));
   }
-  __device__ __forceinline__ void SumWide(Sums<kTokens>& sums) {
+  template <typename Sum>
+  __device__ __forceinline__ void SumAtOnce(Sum (&sums)[kTokens / 8][4]) {
     int last = 0;
     for (int chunk = work.begin; chunk < work.end; ++chunk, place.Advance()) {
       shared.Full(place.stage).Wait(place.phase);
@@ -234,10 +235,18 @@ struct Consumer {
     Release(last);
   }
   __device__ __forceinline__ void SumTile(Sums<kTokens>& sums, int tile) {
-    if constexpr (kEightBit) {
-      SumEightBit(sums, tile);
+    if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
+      SumInParts(sums, tile);
+    } else if constexpr (std::is_same_v<T, int8_t>) {
+      int32_t exact[kTokens / 8][4];
+      SumAtOnce(exact);
+#pragma unroll
+      for (int i = 0; i < kTokens / 8; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i][j] = __int_as_float(exact[i][j]);
+      }
     } else {
-      SumWide(sums);
+      SumAtOnce(sums);
     }
   }
 };
@@ -272,12 +281,17 @@ struct TileScales {
   }
 };
 
-// Results of sums whose rows and tokens have scales (TileWriter).
-template <typename T, int kTokens>
+// Results of sums whose rows and tokens have scales (TileWriter). Sums of integers are integers'
+// bits.
+template <typename T, int kTokens, bool kIntegers>
 struct ScaledSums {
   const Scales<kTokens>& scales;
   const SumsWithBias<T> unscaled;
   const int first_row;  // of the tile
+
+  __device__ __forceinline__ static float Add(float a, float b) {
+    return kIntegers ? __int_as_float(__float_as_int(a) + __float_as_int(b)) : a + b;
+  }
 
   struct OfRows {
     const Scales<kTokens>& scales;
@@ -285,7 +299,8 @@ struct ScaledSums {
     float of_row[4];
 
     __device__ __forceinline__ float operator()(float sum, int token, int i) const {
-      return unscaled(sum * (scales.of_token[token] * of_row[i]), token, i);
+      const float value = kIntegers ? static_cast<float>(__float_as_int(sum)) : sum;
+      return unscaled(value * (scales.of_token[token] * of_row[i]), token, i);
     }
   };
   __device__ __forceinline__ OfRows ForRows(int row, int end) const {
@@ -334,7 +349,8 @@ __global__ void __launch_bounds__(BoundThreads(kTokens), 1)
     };
     const SumsWithBias<Out> unscaled{p.bias};
     if constexpr (kScaled) {
-      write(ScaledSums<Out, kTokens>{scales.Await(), unscaled, work.Row(tile)});
+      constexpr bool kIntegers = std::is_same_v<T, int8_t>;
+      write(ScaledSums<Out, kTokens, kIntegers>{scales.Await(), unscaled, work.Row(tile)});
     } else {
       write(unscaled);
     }
@@ -367,7 +383,7 @@ size_t SharedBytes(int tokens) {
 }
 template <typename T, typename Out>
 Kernel KernelFor(int tokens, bool block_scales) {
-  if constexpr (sizeof(T) == 1) {
+  if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
     if (block_scales) return KernelFor<T, Out, true>(tokens);
   }
   return KernelFor<T, Out, false>(tokens);
@@ -376,6 +392,7 @@ Kernel KernelFor(DType in, DType out, int tokens, bool block_scales) {
   return DispatchDevice(out, [&](auto out_tag) -> Kernel {
     using Out = decltype(out_tag);
     if (in == DType::kE4M3) return KernelFor<__nv_fp8_e4m3, Out>(tokens, block_scales);
+    if (in == DType::kI8) return KernelFor<int8_t, Out>(tokens, false);
     return DispatchHalf(in, [&](auto tag) -> Kernel {
       using T = decltype(tag);
       if constexpr (std::is_same_v<Out, T> || std::is_same_v<Out, float>) {
@@ -409,9 +426,9 @@ bool CanCopyScales(const TensorView& x) {
 }
 
 void AllowSharedMemory() {
-  for (DType in : {DType::kE4M3, DType::kBF16, DType::kF16}) {
+  for (DType in : {DType::kE4M3, DType::kI8, DType::kBF16, DType::kF16}) {
     for (DType out : {DType::kF32, DType::kBF16, DType::kF16}) {
-      if (in != DType::kE4M3 && out != in && out != DType::kF32) continue;
+      if (!IsEightBit(in) && out != in && out != DType::kF32) continue;
       for (int tokens : kTileTokens) {
         for (bool block_scales : {false, true}) {
           CUDA_CHECK(cudaFuncSetAttribute(KernelFor(in, out, tokens, block_scales),
@@ -452,6 +469,9 @@ TileClusters PrepareTileMatMul(const Device& device) {
 bool FitsTileMatMul(const MatMulParams& p) {
   constexpr int64_t kMaxDim = int64_t{1} << 30;
   if (p.x.scale_columns > 0 && (!CanCopyScales(p.x) || p.w.scales == nullptr)) return false;
+  if (p.w.dtype == DType::kI8 && (p.w.scale_columns > 0 || p.w.dim[1] > kMaxIntegerColumns)) {
+    return false;
+  }
   return CanCopy(p.x) && CanCopy(p.w) && p.w.dim[0] < kMaxDim && p.w.dim[1] < kMaxDim &&
          p.x.scale_rows == 1 && p.x.scale_columns == p.w.scale_columns &&
          (p.w.scale_columns == 0 ? p.w.scale_rows == 1 : p.w.scale_columns == kScaleColumns);

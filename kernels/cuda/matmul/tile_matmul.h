@@ -2,7 +2,7 @@
 // them take about the same time.
 //
 // k and the cut fix the order of every sum. So a token's results have the same bits in every batch
-// that is cut alike.
+// that is cut alike; those of 8-bit integers, whose sums are exact, in any batch.
 #pragma once
 
 #include "kernels/cuda/device/launch.h"
@@ -16,7 +16,7 @@ namespace quire::cuda {
 TileClusters PrepareTileMatMul(const Device& device);
 // True if the copy engine can read the rows of x and w, and their scales have a form that the
 // kernel knows: a scale for each row, or one for 128 columns of a token and of any number of rows
-// of w.
+// of w, which integers do not have.
 bool FitsTileMatMul(const MatMulParams& p);
 // Enqueues a product that fits. Reads w before its predecessor on the stream has ended, so no work
 // that is still enqueued may write w.

@@ -23,6 +23,8 @@ template <typename T>
 struct SumsWithBias {
   const void* bias;  // null: none
 
+  __device__ __forceinline__ static float Add(float a, float b) { return a + b; }
+
   struct OfRows {
     float bias[4];
 
@@ -42,11 +44,12 @@ struct SumsWithBias {
   }
 };
 
-// The way of a tile's sums to `out`, by the warps that hold them. Results makes results of sums:
-// ForRows(row, end) reads what four rows need, of those before `end`, and returns an object. Called
-// with a sum, its token of the tile and i, that object gives the result of row + i as a float. The
-// call should read registers and shared memory alone: the compiler must assume that a store to
-// `out` changes any memory of the device, so a load from there would wait for the stores before.
+// The way of a tile's sums to `out`, by the warps that hold them. Results says what a sum is: Add
+// gives that of two, and ForRows(row, end) reads what the results of four rows need, of those
+// before `end`, and returns an object. Called with a sum, its token of the tile and i, that object
+// gives the result of row + i as a float. The call should read registers and shared memory alone:
+// the compiler must assume that a store to `out` changes any memory of the device, so a load from
+// there would wait for the stores before.
 template <typename Out, int kTokens, typename Results>
 struct TileWriter {
   const Work<kTokens>& work;
@@ -168,7 +171,8 @@ struct TileWriter {
 #pragma unroll
     for (int i = 1; i < kMaxTileSplit; ++i) {
       if (i >= work.p.split) break;
-      sum = {sum.x + parts[i].x, sum.y + parts[i].y, sum.z + parts[i].z, sum.w + parts[i].w};
+      sum = {Results::Add(sum.x, parts[i].x), Results::Add(sum.y, parts[i].y),
+             Results::Add(sum.z, parts[i].z), Results::Add(sum.w, parts[i].w)};
     }
     return sum;
   }
