@@ -4,12 +4,13 @@
 //
 //   step_gpu_bench [--ranks N] [--families | MODEL...]
 //
-// The models are folders of bench/gpu/models; with "-fp8" behind the name the layers' matrices are
-// 8-bit, with "-int4" 4-bit integers in groups of 128, and then with "-fp8kv" the KV cache is
-// 8-bit: "llama-3.1-8b-fp8-fp8kv" has both. By default three of a few sizes. --families measures
-// those of further families, in fewer shapes: decode by 1 and 64 sequences and a prompt of 2k. A
-// model that the kernels do not take is named with the reason. From the repository's root. With N
-// ranks, one a GPU, the floors are those of a rank.
+// The models are folders of bench/gpu/models; an ending of the name says what the layers' matrices
+// are (TakeQuantization), and "-fp8kv" behind it that the KV cache is 8-bit:
+// "llama-3.1-8b-fp8-fp8kv" has both. By default those of a few sizes. --families measures those of
+// further families, in fewer shapes: decode by 1 and 64 sequences and a prompt of 2k; so are those
+// whose weights leave one GPU little room for KV. A model that the kernels do not take is named
+// with the reason. From the repository's root. With N ranks, one a GPU, the floors are those of a
+// rank.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -39,9 +41,7 @@ constexpr int32_t kMaxLen = 16384;
 constexpr int32_t kSlotsAhead = 8;       // more than in service, to time the device alone
 constexpr double kMatrixFlops = 788e12;  // bf16 on random data, measured on this device
 constexpr double kEightBitFlops = 1580e12;
-constexpr std::string_view kEightBit = "-fp8";  // ends the name of a model with 8-bit matrices
-constexpr std::string_view kEightBitKv = "-fp8kv";
-constexpr std::string_view kFourBit = "-int4";
+constexpr int64_t kLargeBytes = int64_t{40} << 30;  // of weights
 constexpr const char* kFamilies[] = {"gemma-2-9b", "phi-4", "mistral-small-24b", "qwen3-32b"};
 
 // The steps to measure. The KV cache has room for the most sequences: 1k of 256 sequences would
@@ -87,20 +87,33 @@ bool Strip(std::string_view ending, std::string& name) {
   return true;
 }
 
+// Takes the ending off a name: it says what the layers' matrices are.
+Quantization TakeQuantization(std::string& name) {
+  using enum Quantization::Source;
+  // 8-bit floats with a scale a row, or a block.
+  if (Strip("-fp8", name)) return {.source = kWhileLoading};
+  if (Strip("-fp8blocks", name)) return {.source = kStored, .encoding = Encoding::kFp8Blocks};
+  // 8-bit integers, multiplied by such integers.
+  if (Strip("-w8a8", name)) return {.source = kStored, .encoding = Encoding::kInt8Rows};
+  // Integers, multiplied by wide activations.
+  if (Strip("-int8", name)) return {.source = kStored, .integers = IntegerFormat{.bits = 8}};
+  if (Strip("-int4", name)) {
+    return {.source = kStored, .integers = IntegerFormat{.bits = 4, .group = 128}};
+  }
+  return {};
+}
+
 WorkerSpec SpecFor(std::string name, const RankPlace& place, int32_t max_seqs) {
   WorkerSpec spec;
   spec.tp = {.rank = place.rank, .size = place.ranks};
-  const bool eight_bit_kv = Strip(kEightBitKv, name), eight_bit = Strip(kEightBit, name);
-  const bool four_bit = Strip(kFourBit, name);
+  const bool eight_bit_kv = Strip("-fp8kv", name);
+  Quantization quantization = TakeQuantization(name);
   spec.model_dir = "bench/gpu/models/" + name;
   absl::StatusOr<ModelConfig> model = ModelConfig::Load(spec.model_dir);
   CHECK(model.ok());
   spec.model = *std::move(model);
-  if (eight_bit) spec.model.quantization.source = Quantization::Source::kWhileLoading;
-  if (four_bit) {
-    spec.model.quantization = {.source = Quantization::Source::kStored,
-                               .integers = IntegerFormat{.bits = 4, .group = 128}};
-  }
+  spec.model.quantization = std::move(quantization);
+  const bool eight_bit = spec.model.quantization.eight_bit();
   spec.model_options = {.weight_dtype = DType::kBF16,
                         .activation_dtype = DType::kBF16,
                         .eight_bit_kv = eight_bit_kv,
@@ -135,7 +148,9 @@ double LayerElements(const ModelConfig& m) {
 // Bytes of an element of a layer's matrices, with its part of a scale.
 double ElementBytes(const ModelConfig& m) {
   const auto& integers = m.quantization.integers;
-  if (integers.has_value()) return integers->bits / 8.0 + 4.0 / integers->group;
+  if (integers.has_value()) {
+    return integers->bits / 8.0 + (integers->group > 0 ? 4.0 / integers->group : 0);
+  }
   return m.quantization.empty() ? 2 : 1;
 }
 
@@ -406,8 +421,14 @@ bool Takes(const std::string& name, const WorkerSpec& spec) {
   return false;
 }
 
+int64_t WeightBytes(const WorkerSpec& spec) {
+  return PlanModelMemory(spec.model, {}, spec.model_options).weight_bytes;
+}
+
 void Measure(const std::string& name, const RankPlace& place, double copy_rate,
-             const Extent& extent) {
+             const Extent& wanted) {
+  const bool large = place.ranks == 1 && WeightBytes(SpecFor(name, place, 1)) > kLargeBytes;
+  const Extent& extent = large ? kShort : wanted;
   const WorkerSpec spec = SpecFor(name, place, extent.max_seqs);
   if (!Takes(name, spec)) return;
   Bench bench(name, place, spec);
@@ -419,10 +440,8 @@ void Measure(const std::string& name, const RankPlace& place, double copy_rate,
 
 // The same steps on one GPU, beside which those of several stand; the other ranks wait meanwhile.
 void MeasureAlone(const std::string& name, const RankPlace& place) {
-  constexpr int64_t kMostBytes = int64_t{40} << 30;
   const WorkerSpec spec = SpecFor(name, {}, kFull.max_seqs);
-  const bool fits = PlanModelMemory(spec.model, {}, spec.model_options).weight_bytes < kMostBytes;
-  if (place.ranks == 1 || !fits) return;
+  if (place.ranks == 1 || WeightBytes(spec) > kLargeBytes) return;
   if (place.rank == 0) {
     Bench bench(name, {}, spec);
     for (int32_t batch : {1, 64}) {
@@ -461,8 +480,10 @@ int main(int argc, char** argv) {
   const bool families = !names.empty() && names[0] == "--families";
   if (families) names.assign(std::begin(quire::kFamilies), std::end(quire::kFamilies));
   if (names.empty()) {
-    names = {"llama-3.1-8b",      "llama-3.1-8b-fp8", "llama-3.1-8b-fp8-fp8kv",
-             "llama-3.1-8b-int4", "llama-3.2-1b",     "qwen2.5-0.5b"};
+    names = {"llama-3.1-8b",      "llama-3.1-8b-fp8",        "llama-3.1-8b-fp8-fp8kv",
+             "llama-3.1-8b-int4", "llama-3.1-8b-fp8blocks",  "llama-3.1-8b-int8",
+             "llama-3.1-8b-w8a8", "llama-3.1-70b-fp8-fp8kv", "llama-3.2-1b",
+             "qwen2.5-0.5b"};
   }
   const quire::Extent& extent = families ? quire::kShort : quire::kFull;
   std::filesystem::create_directories(quire::kCacheDir);

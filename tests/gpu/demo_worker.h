@@ -27,6 +27,7 @@ struct DemoSettings {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 512;
   int32_t speculate = 0;
+  const char* kv_cache_dtype = "auto";  // as --kv-cache-dtype
 };
 
 inline EngineSetup DemoSetup(const DemoSettings& settings) {
@@ -39,6 +40,7 @@ inline EngineSetup DemoSetup(const DemoSettings& settings) {
   config.max_num_seqs = settings.max_num_seqs;
   config.max_num_batched_tokens = settings.max_num_batched_tokens;
   config.speculate = settings.speculate;
+  config.kv_cache_dtype = settings.kv_cache_dtype;
   absl::StatusOr<EngineSetup> setup =
       PlanEngine(config, {.kind = "cuda", .name = "", .total_bytes = kBytes, .free_bytes = kBytes});
   CHECK(setup.ok());

@@ -1,8 +1,8 @@
 // Every family and shape on ranks of GPUs, against transformers: logits and clear greedy tokens on
-// each rank, by two ranks and by four, which hold each key/value head twice. Four ranks share two
-// GPUs where there are no more. A checkpoint that the kernels do not take, or that does not divide,
-// is skipped, and the report says why.
-// Covers engine/model/decoder.cc
+// each rank, by two ranks and by four, which hold each key/value head twice; and every form of
+// stored matrices of 4 and 8 bits against float64, by two ranks. Four ranks share two GPUs where
+// there are no more. A checkpoint that the kernels do not take, or that does not divide, is
+// skipped, and the report says why. Covers engine/model/decoder.cc
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/gpu/forked_ranks.h"
@@ -68,6 +68,38 @@ TEST(GroupParityOfFour, LogitsAndClearTokensMatchTransformers) {
     return MatchesTransformers({"llama-8-heads", "", ""}, place);
   }));
 }
+
+bool MatchesFloat64(const NarrowCheckpoint& checkpoint, const RankPlace& place) {
+  const ModelConfig config = *ModelConfig::Load(ModelDir(checkpoint.name));
+  const Expected expected = ReadExpected(checkpoint.name);
+  const std::unique_ptr<CudaBackend> backend = JoinedBackend(config, place);
+  if (backend == nullptr) return false;
+  ModelRunner runner(checkpoint.name, {place.rank, place.ranks}, NarrowOptions(checkpoint, config),
+                     *backend);
+  const double worst = WorstNarrowError(expected, place.ranks, runner);
+  if (place.rank == 0) {
+    std::printf("%s: relative error %.4f, of numpy in bf16 %.4f\n", checkpoint.name, worst,
+                expected.bf16_relative_error);
+  }
+  return worst < kNarrowErrorsAllowed * expected.bf16_relative_error;
+}
+
+class GroupNarrowParity : public ::testing::TestWithParam<NarrowCheckpoint> {};
+
+TEST_P(GroupNarrowParity, LogitsAreNearFloat64) {
+  const absl::StatusOr<ModelConfig> config = ModelConfig::Load(ModelDir(GetParam().name));
+  ASSERT_TRUE(config.ok()) << config.status();
+  if (const absl::Status can = CheckWide(*config, 2, NarrowOptions(GetParam(), *config));
+      !can.ok() || GetParam().any_order) {
+    RecordProperty("refused", can.ok() ? "columns in any order" : std::string(can.message()));
+    GTEST_SKIP() << can;
+  }
+  EXPECT_TRUE(gpu::OnForkedRanks(
+      2, [&](const RankPlace& place) { return MatchesFloat64(GetParam(), place); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GroupNarrowParity, ::testing::ValuesIn(NarrowCheckpoints()),
+                         NameOfNarrow);
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GroupParity, ::testing::ValuesIn(WideCheckpoints()),
                          NameOfCheckpoint);

@@ -1,5 +1,6 @@
 // Every family and shape on the GPU against transformers: logits and greedy tokens, chunked
-// prefill, batches. A checkpoint that the kernels do not take is skipped, and the report says why.
+// prefill, batches; and every form of stored matrices of 4 and 8 bits against float64. A checkpoint
+// that the kernels do not take is skipped, and the report says why.
 #include <algorithm>
 
 #include "gmock/gmock.h"
@@ -95,22 +96,62 @@ TEST_P(GpuParity, LogitsStayNearWithEightBitWeights) {
   RecordProperty("relative_error", std::to_string(worst));
 }
 
-TEST_P(GpuParity, BitsDoNotDependOnTheBatch) {
+// The last tokens of so many prompts, each in a step alone and then all in one step.
+void ExpectBitsOfAnyBatch(const Expected& expected, ModelRunner& runner, int32_t rows = 3) {
   std::vector<float> alone;
   std::vector<Slice> batch;
-  for (int32_t s = 0; s < 3; ++s) {
-    const std::vector<int32_t>& tokens = expected_.prompts[s].tokens;
+  for (int32_t s = 0; s < rows; ++s) {
+    const std::vector<int32_t>& tokens = expected.prompts[s].tokens;
     const auto last = static_cast<int32_t>(tokens.size()) - 1;
-    runner_->RunChunked(tokens, kWhole, {}, s);
+    runner.RunChunked(tokens, kWhole, {}, s);
     const Slice next{.sequence = s, .context = last, .tokens = {tokens[last]}, .logit_rows = {0}};
-    const std::vector<float> logits = runner_->Run({next});
+    const std::vector<float> logits = runner.Run({next});
     alone.insert(alone.end(), logits.begin(), logits.end());
     batch.push_back(next);
   }
-  EXPECT_EQ(runner_->Run(batch), alone);
+  EXPECT_EQ(runner.Run(batch), alone);
 }
 
+TEST_P(GpuParity, BitsDoNotDependOnTheBatch) { ExpectBitsOfAnyBatch(expected_, *runner_); }
+
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuParity, ValuesIn(WideCheckpoints()), NameOfCheckpoint);
+
+class GpuNarrowParity : public TestWithParam<NarrowCheckpoint> {
+ protected:
+  void SetUp() override {
+    const absl::StatusOr<ModelConfig> config = ModelConfig::Load(ModelDir(GetParam().name));
+    ASSERT_TRUE(config.ok()) << config.status();
+    const RunnerOptions options = NarrowOptions(GetParam(), *config);
+    if (const absl::Status can = CheckWide(*config, 1, options); !can.ok()) {
+      RecordProperty("refused", std::string(can.message()));
+      GTEST_SKIP() << can;
+    }
+    expected_ = ReadExpected(GetParam().name);
+    backend_ = MakeBackend(*config);
+    ASSERT_NE(backend_, nullptr);
+    runner_ = std::make_unique<ModelRunner>(GetParam().name, TpInfo{}, options, *backend_);
+  }
+
+  Expected expected_;
+  std::unique_ptr<CudaBackend> backend_;
+  std::unique_ptr<ModelRunner> runner_;
+};
+
+TEST_P(GpuNarrowParity, LogitsAreNearFloat64) {
+  const double worst = WorstNarrowError(expected_, 1, *runner_);
+  EXPECT_LT(worst, kNarrowErrorsAllowed * expected_.bf16_relative_error);
+  RecordProperty("relative_error", std::to_string(worst));
+  RecordProperty("relative_error_of_numpy", std::to_string(expected_.bf16_relative_error));
+}
+
+// Products of integers have a kernel for one and two tokens and another for more
+// (docs/reproducibility.md).
+TEST_P(GpuNarrowParity, BitsDoNotDependOnTheBatch) {
+  const bool eight_bit = runner_->config().quantization.eight_bit();
+  ExpectBitsOfAnyBatch(expected_, *runner_, eight_bit ? 3 : 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GpuNarrowParity, ValuesIn(NarrowCheckpoints()), NameOfNarrow);
 
 }  // namespace
 }  // namespace quire::testing

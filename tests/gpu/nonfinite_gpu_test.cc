@@ -1,5 +1,5 @@
-// NaN keys and values end the request that owns them, and no other: neither its neighbours in the
-// batch nor the next sequence in its blocks. Runs from the repository's root.
+// NaN keys and values, of 16 bits or 8, end the request that owns them, and no other: neither its
+// neighbours in the batch nor the next sequence in its blocks. Runs from the repository's root.
 //
 // Covers kernels/cuda/sample/sample.cu, engine/worker/program/cuda_worker.cc
 #include <condition_variable>
@@ -20,8 +20,8 @@ constexpr int32_t kPoisoned = 3;
 // A worker whose KV pool the test can write to.
 class OpenWorker {
  public:
-  OpenWorker() {
-    const DemoSettings settings{.max_num_seqs = 16};
+  explicit OpenWorker(const char* kv_cache_dtype) {
+    const DemoSettings settings{.max_num_seqs = 16, .kv_cache_dtype = kv_cache_dtype};
     const WorkerSpec spec = DemoSpec(settings);
     std::string why;
     std::unique_ptr<CudaBackend> backend = CudaBackend::Create(DemoOptions(spec, settings), &why);
@@ -42,7 +42,8 @@ class OpenWorker {
     device.Seal();
   }
 
-  // Makes every key and value of a block NaN. No step may be in flight.
+  // Makes every key and value of a block NaN, which ones are in every type. No step may be in
+  // flight.
   void Poison(int32_t block) const {
     CUDA_CHECK(cudaMemset(pool_ + block_bytes_ * static_cast<size_t>(block), 0xFF, block_bytes_));
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -60,6 +61,8 @@ using Samples = std::map<int32_t, std::vector<SampleResult>>;
 
 class Steps {
  public:
+  explicit Steps(const char* kv_cache_dtype) : open_(kv_cache_dtype) {}
+
   void Prefill(int32_t row, int32_t length, int32_t first_block) {
     std::mt19937 random(static_cast<uint32_t>(row * 1000 + length));
     plan_.Clear();
@@ -119,8 +122,8 @@ struct Course {
   Samples together, after;
 };
 
-Course RunCourse(bool poison) {
-  Steps steps;
+Course RunCourse(const char* kv_cache_dtype, bool poison) {
+  Steps steps(kv_cache_dtype);
   // The null block, which padding rows read and write.
   if (poison) steps.Poison(0);
   Prefill(steps);
@@ -141,9 +144,12 @@ std::vector<int32_t> Tokens(const std::vector<SampleResult>& samples) {
   return tokens;
 }
 
-TEST(NonfiniteGpuTest, NonfiniteRowLeavesNeighboursIntact) {
-  const Course clean = RunCourse(/*poison=*/false);
-  const Course poisoned = RunCourse(/*poison=*/true);
+// By --kv-cache-dtype.
+class NonfiniteGpuTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NonfiniteGpuTest, NonfiniteRowLeavesNeighboursIntact) {
+  const Course clean = RunCourse(GetParam(), /*poison=*/false);
+  const Course poisoned = RunCourse(GetParam(), /*poison=*/true);
   for (int32_t row = 0; row < kRows; ++row) {
     const std::vector<SampleResult>& samples = poisoned.together.at(row);
     ASSERT_EQ(samples.size(), 13u);
@@ -158,9 +164,9 @@ TEST(NonfiniteGpuTest, NonfiniteRowLeavesNeighboursIntact) {
   }
 }
 
-TEST(NonfiniteGpuTest, NextSequenceInNonfiniteBlocksIsIntact) {
-  const Samples clean = RunCourse(/*poison=*/false).after;
-  const Samples after = RunCourse(/*poison=*/true).after;
+TEST_P(NonfiniteGpuTest, NextSequenceInNonfiniteBlocksIsIntact) {
+  const Samples clean = RunCourse(GetParam(), /*poison=*/false).after;
+  const Samples after = RunCourse(GetParam(), /*poison=*/true).after;
   for (const SampleResult& sample : after.at(kPoisoned)) EXPECT_EQ(sample.nonfinite, 0);
   EXPECT_EQ(Tokens(after.at(kPoisoned)), Tokens(clean.at(kPoisoned)));
 }
@@ -168,7 +174,7 @@ TEST(NonfiniteGpuTest, NextSequenceInNonfiniteBlocksIsIntact) {
 // Makes the keys and values of one request NaN as it decodes its fifth token.
 class NanInjector final : public StepRunner {
  public:
-  explicit NanInjector(uint64_t seed) : seed_(seed) {}
+  NanInjector(uint64_t seed, const char* kv_cache_dtype) : seed_(seed), open_(kv_cache_dtype) {}
 
   void Run(const StepPlan& plan, StepResult& result) override {
     for (const NewRow& row : plan.new_rows) {
@@ -220,13 +226,13 @@ class EndsSink final : public OutputSink {
   std::map<RequestId, FinishReason> ends_;
 };
 
-TEST(NonfiniteGpuTest, EngineFailsOnlyTheNonfiniteRequest) {
+TEST_P(NonfiniteGpuTest, EngineFailsOnlyTheNonfiniteRequest) {
   constexpr RequestId kRequests = 8, kPoisonedRequest = 4;
   constexpr int32_t kTokens = 40;
   constexpr uint64_t kPoisonedSeed = 0x51C;
-  const EngineSetup setup = DemoSetup({.max_num_seqs = 16});
+  const EngineSetup setup = DemoSetup({.max_num_seqs = 16, .kv_cache_dtype = GetParam()});
   std::vector<std::unique_ptr<StepRunner>> workers;
-  workers.push_back(std::make_unique<NanInjector>(kPoisonedSeed));
+  workers.push_back(std::make_unique<NanInjector>(kPoisonedSeed, GetParam()));
   EndsSink sink;
   Engine engine(setup.scheduler, setup.limits,
                 std::make_unique<InProcessTransport>(std::move(workers), 2), &sink,
@@ -248,6 +254,9 @@ TEST(NonfiniteGpuTest, EngineFailsOnlyTheNonfiniteRequest) {
   const SchedulerLoad load = engine.Stats().load;
   EXPECT_EQ(load.free_blocks, load.total_blocks);
 }
+
+INSTANTIATE_TEST_SUITE_P(KvTypes, NonfiniteGpuTest, ::testing::Values("auto", "fp8"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace quire::gpu

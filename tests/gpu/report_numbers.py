@@ -116,6 +116,11 @@ NUMBERS = [
        {"model": f"{BIG}-fp8-fp8kv", "prefill": tokens}, "ms", "floor_ms")
       for tokens, limits in ((2048, (33, 29)), (8192, (148, 132)))],
     decode(f"{BIG}-int4", 1, 1.6, 1.35),
+    *[decode(f"{BIG}-{form}", batch) for form, batches in
+      (("int4", (64, 256)), ("fp8blocks", (1, 64, 256)), ("int8", (1, 64, 256)),
+       ("w8a8", (1, 64, 256))) for batch in batches],
+    decode(f"{HUGE}-fp8-fp8kv", 1, 19, 17.5),
+    decode(f"{HUGE}-fp8-fp8kv", 64),
     *[(f"{BIG}-fp8 prefill {tokens // 1024}k", "ms", None, None, STEP,
        {"model": f"{BIG}-fp8", "prefill": tokens}, "ms", "floor_ms") for tokens in (2048, 8192)],
     ("decode attention, 64 x 4k", "us", 300, 258, ATTENTION,

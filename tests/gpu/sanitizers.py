@@ -26,7 +26,9 @@ SUITES = {
                        "*.BitsOfFewTokensDoNotDependOnTheSliceOfRows",
     "paged_attention_gpu_test": "*.ServesDecodeAndPrefill*:*.PrefillChunks*:*.BitsDoNotDepend*",
     "model_gpu_test": ":".join(f"*BitsDoNotDependOnTheBatch/{name}" for name in (
-        "llama", "qwen3", "gemma2", "stablelm_parallel", "shape_group_24")),
+        "llama", "qwen3", "gemma2", "stablelm_parallel", "shape_group_24",
+        "fp8_channel", "fp8_block_ragged", "int8_tensor_static", "fp8_kv", "int4_awq",
+        "int4_gptq_order", "int8_plain")),
     "nonfinite_gpu_test": "*.NonfiniteRowLeaves*",
     "group_gpu_test": "*.RowsAndSamplesArrive/2:*ReplaysStayExactWithLateRanks/2",
 }

@@ -149,9 +149,9 @@ class ServeTest(unittest.TestCase):
 class Talk(Server):
     """A server for conversations of WORDS. Their KV stays on the device until it is offloaded."""
 
-    def __init__(self):
+    def __init__(self, *flags):
         super().__init__(PACK, "--device", "cuda", "--gpu-memory-utilization", "0.3",
-                         "--kv-offloading-size", "4", "--session-idle-offload-after", "1h")
+                         "--kv-offloading-size", "4", "--session-idle-offload-after", "1h", *flags)
 
     def quire(self, *arguments):
         done = subprocess.run(self.command(*arguments), capture_output=True, text=True, cwd=ROOT)
@@ -189,10 +189,12 @@ class SessionTest(unittest.TestCase):
     probabilities included. KV that is computed again gives the same tokens unless two were
     close: docs/reproducibility.md."""
 
+    FLAGS = ()
+
     @classmethod
     def setUpClass(cls):
         cls.expected, cls.positions = [], []
-        with contextlib.closing(Talk()) as calm:
+        with contextlib.closing(Talk(*cls.FLAGS)) as calm:
             for turn in range(len(WORDS)):
                 said, finished = calm.say(turn, "--session", "talk")
                 # All of it but the last token sampled, which was never computed.
@@ -203,7 +205,7 @@ class SessionTest(unittest.TestCase):
 
     # Each test has a server of its own: in another's prefix cache its tokens would be found.
     def talk(self):
-        return self.enterContext(contextlib.closing(Talk()))
+        return self.enterContext(contextlib.closing(Talk(*self.FLAGS)))
 
     def check(self, turn, reply):
         said, finished = reply
@@ -281,7 +283,7 @@ class SessionTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = f"{folder}/talk.quire"
             for first in range(0, len(WORDS), 2):
-                with contextlib.closing(Talk()) as server:
+                with contextlib.closing(Talk(*self.FLAGS)) as server:
                     if first > 0:
                         session = server.session("import", file, "talk")
                         self.assertEqual(session["position"], self.positions[first - 1])
@@ -316,6 +318,12 @@ class SessionTest(unittest.TestCase):
         total = sum(len(said) for said in self.expected)
         print(f"worker killed: compared {compared} of {total} tokens", flush=True)
         self.assertGreater(compared, total / 2)
+
+
+class EightBitKvSessionTest(SessionTest):
+    """The same of keys and values of 8 bits."""
+
+    FLAGS = ("--kv-cache-dtype", "fp8")
 
 
 class StartTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 // The checkpoints of tests that compare a GPU with transformers: every family and every shape of
 // tests/engine/model/checkpoints.h, as wide as kernels want them. tests/gpu/run makes them in
-// build/gpu-models (make_checkpoints.py --wide); the tests run from the repository's root.
+// build/gpu-models (make_checkpoints.py --wide); the tests run from the repository's root. Those
+// with matrices of 4 and 8 bits are the narrow ones of tests/testdata/models.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "engine/model/checkpoint/model_config.h"
 #include "tests/engine/model/checkpoints.h"
 #include "tests/engine/model/model_runner.h"
+#include "tests/engine/model/narrow_checkpoints.h"
 
 namespace quire::testing {
 
@@ -24,6 +26,10 @@ inline constexpr int32_t kMaxTokens = 512, kMaxRows = 64;
 // The bound of logits: the distance of transformers in bf16 from transformers in float32, times
 // this. The backend rounds no more often, and half as much again covers another order of sums.
 inline constexpr double kErrorsAllowed = 1.5;
+// The same of the narrow checkpoints, of 64 columns and few prompts: two such errors of the same
+// kind differ more. A row's scale in place of its neighbour's, in one matrix, passes this bound in
+// every form with scales of rows or groups.
+inline constexpr double kNarrowErrorsAllowed = 2;
 
 // A token is clear if the reference's best logit leads by more than this many of its own errors in
 // bf16. Below that another order of roundings may choose another token: the best and the second
@@ -50,6 +56,14 @@ inline RunnerOptions WideOptions(const TestCheckpoint& checkpoint) {
           .activation_dtype = dtype,
           .kv_dtype = dtype,
           .width_multiple = kCudaLimits.width_multiple};
+}
+
+// Activations of 16 bits, and keys and values as the expected logits have them.
+inline RunnerOptions NarrowOptions(const NarrowCheckpoint& checkpoint, const ModelConfig& config) {
+  return {.weight_dtype = DType::kBF16,
+          .activation_dtype = DType::kBF16,
+          .kv_dtype = checkpoint.KvDtype(DType::kBF16),
+          .width_multiple = kCudaLimits.MlpMultiple(config.quantization.eight_bit())};
 }
 
 // Why the kernels, or the ranks, do not take the model: as at the start of a server.
@@ -81,6 +95,21 @@ inline double WorstError(const Expected& expected, ModelRunner& runner) {
     const std::vector<float> logits = runner.RunChunked(Known(prompt), kWhole, prompt.positions);
     worst = std::max(worst, RelativeError(logits, prompt.logits));
   }
+  return worst;
+}
+
+// The same of the logits that a narrow checkpoint has on so many ranks: the reference is the
+// float64 of numpy, and its own error that of numpy in bf16. Integers that are multiplied by wide
+// activations give the same logits on any number.
+inline double WorstNarrowError(const Expected& expected, int32_t ranks, ModelRunner& runner) {
+  const bool any = !runner.config().quantization.eight_bit();
+  double worst = 0;
+  for (const Expected::Prompt& prompt : expected.prompts) {
+    if (!any && prompt.ranks != ranks) continue;
+    const std::vector<float> logits = runner.RunChunked(prompt.tokens, kWhole, prompt.positions);
+    worst = std::max(worst, RelativeError(logits, prompt.logits));
+  }
+  CHECK_GT(worst, 0);
   return worst;
 }
 

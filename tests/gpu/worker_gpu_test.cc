@@ -1,6 +1,6 @@
 // The engine on a GPU with the demo model: the greedy tokens of transformers, the same tokens with
-// and without captured steps, and no leak in ten thousand requests. Runs from the repository's
-// root.
+// and without captured steps, also with 8-bit keys and values, and no leak in ten thousand
+// requests. Runs from the repository's root.
 //
 // Covers engine/worker/program/cuda_worker.cc, kernels/cuda/cuda_backend.cc,
 // kernels/cuda/event_profiler.cc, kernels/cuda/graph_set.cc, kernels/cuda/marked_stream.cc
@@ -195,6 +195,19 @@ TEST_P(PlannedStepsTest, CaptureAndDependentLaunchChangeNoToken) {
   EXPECT_EQ(PlannedSteps({.dependent_launch = false}).Run(GetParam(), 60), tokens);
   EXPECT_EQ(PlannedSteps({.capture = false, .dependent_launch = false}).Run(GetParam(), 60),
             tokens);
+}
+
+TEST_P(PlannedStepsTest, CaptureAndDependentLaunchChangeNoTokenOfEightBitKv) {
+  ASSERT_EQ(DemoSpec({.kv_cache_dtype = "fp8"}).kv_layout.dtype, DType::kE4M3);
+  const std::vector<int32_t> tokens = PlannedSteps({.kv_cache_dtype = "fp8"}).Run(GetParam(), 60);
+  const auto run = [](bool capture, bool dependent_launch) {
+    return PlannedSteps(
+               {.capture = capture, .dependent_launch = dependent_launch, .kv_cache_dtype = "fp8"})
+        .Run(GetParam(), 60);
+  };
+  EXPECT_EQ(run(true, true), tokens) << "a second time";
+  EXPECT_EQ(run(false, true), tokens);
+  EXPECT_EQ(run(true, false), tokens);
 }
 
 TEST_P(PlannedStepsTest, TimedStepsChangeNoTokenAndAddUp) {

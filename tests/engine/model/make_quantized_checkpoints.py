@@ -20,7 +20,8 @@ other way, by an eighth of its size. Later roundings follow, and soon the logits
 if activations had been rounded at random. So prompts are built token by token, of tokens whose
 roundings are all further from a tie than MARGIN, several times the error of float32. There the
 tolerance is that of float32. expected.json has wide_relative_error besides: the distance of the
-same weights without rounding activations, which is what an error of that arithmetic looks like.
+same weights without rounding activations, which is what an error of that arithmetic looks like, and
+bf16_relative_error: that of the same arithmetic with vectors of 16 bits, for a GPU's bound.
 """
 
 import argparse
@@ -122,42 +123,49 @@ def read_safetensors(path):
 
 
 class Decoder:
-    """`wide` rounds no activation, key or value."""
+    """`wide` rounds no activation, key or value to 8 bits; `half` rounds every vector between two
+    operations to bfloat16, as a GPU holds it."""
 
     def __init__(self, folder):
         self.config = json.loads((folder / "config.json").read_text())
         self.of_blocks = "[128, 128]" in json.dumps(self.config.get("quantization_config"))
         self.tensors = read_safetensors(folder / "model.safetensors")
 
-    def run(self, ids, ranks=1, wide=False):
+    def run(self, ids, ranks=1, wide=False, half=False):
         """The logits of all positions; self.margin is then the least distance to a tie."""
         c, self.margin = self.config, np.inf
-        self.ranks, self.wide = ranks, wide
+        self.ranks, self.wide, self.half = ranks, wide, half
         heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
         dim = c.get("head_dim", c["hidden_size"] // heads)
         h = self.tensors["model.embed_tokens.weight"][1][ids]
         for i in range(c["num_hidden_layers"]):
             self.prefix = f"model.layers.{i}."
             x = self.norm(h, "input_layernorm")
-            q = self.product(x, "self_attn.q_proj").reshape(-1, heads, dim)
-            k = self.product(x, "self_attn.k_proj").reshape(-1, kv, dim)
-            v = self.product(x, "self_attn.v_proj").reshape(-1, kv, dim)
+            q = self.held(self.product(x, "self_attn.q_proj")).reshape(-1, heads, dim)
+            k = self.held(self.product(x, "self_attn.k_proj")).reshape(-1, kv, dim)
+            v = self.held(self.product(x, "self_attn.v_proj")).reshape(-1, kv, dim)
             if c["model_type"] == "qwen3":
                 q, k = self.norm(q, "self_attn.q_norm"), self.norm(k, "self_attn.k_norm")
-            q, k = (self.rotate(a) for a in (q, k))
+            q, k = (self.held(self.rotate(a)) for a in (q, k))
             k, v = self.kept(k, "k_scale"), self.kept(v, "v_scale")
             out = self.attention(q, np.repeat(k, heads // kv, 1), np.repeat(v, heads // kv, 1))
-            h = h + self.product(out.reshape(len(ids), -1), "self_attn.o_proj", split=True)
+            out = self.held(out).reshape(len(ids), -1)
+            h = self.held(h + self.held(self.product(out, "self_attn.o_proj", split=True)))
             x = self.norm(h, "post_attention_layernorm")
-            gate, up = self.product(x, "mlp.gate_proj"), self.product(x, "mlp.up_proj")
-            h = h + self.product(gate / (1 + np.exp(-gate)) * up, "mlp.down_proj", split=True)
+            gate, up = (self.held(self.product(x, f"mlp.{name}_proj")) for name in ("gate", "up"))
+            gated = self.held(gate / (1 + np.exp(-gate)) * up)
+            h = self.held(h + self.held(self.product(gated, "mlp.down_proj", split=True)))
         self.prefix = "model."
         return self.norm(h, "norm") @ self.tensors["lm_head.weight"][1].T
 
     def norm(self, x, name):
         weight = self.tensors[self.prefix + name + ".weight"][1]
         size = np.mean(x * x, -1, keepdims=True) + self.config["rms_norm_eps"]
-        return x / np.sqrt(size) * weight
+        return self.held(x / np.sqrt(size) * weight)
+
+    def held(self, x):
+        """A vector as it lies between two operations."""
+        return from_bf16(to_bf16(x)) if self.half else x
 
     def rotate(self, x):
         half = x.shape[-1] // 2
@@ -428,7 +436,7 @@ def make_case(name, out):
     write_safetensors(folder / "model.safetensors", Checkpoint(case, config, random).tensors)
 
     decoder = Decoder(folder)
-    prompts, kept, wide = [], [], []
+    prompts, kept, wide, half = [], [], [], []
     for length, ranks in ((1, 1), (17, 1), (100, 1), (1, 2), (100, 2)):
         if ranks not in case.get("ranks", (1, 2)):
             continue
@@ -436,11 +444,14 @@ def make_case(name, out):
         positions = sorted({0, length // 3, 2 * length // 3, length - 1})
         kept.append(logits[positions])
         wide.append(relative(decoder.run(ids, ranks, wide=True)[positions], kept[-1]))
+        half.append(relative(decoder.run(ids, ranks, half=True)[positions], kept[-1]))
         prompts.append(dict(tokens=ids, greedy=[], positions=positions, ranks=ranks))
-    expected = dict(vocab_size=config["vocab_size"], wide_relative_error=min(wide), prompts=prompts)
+    expected = dict(vocab_size=config["vocab_size"], wide_relative_error=min(wide),
+                    bf16_relative_error=max(half), prompts=prompts)
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
     (folder / "expected.f32").write_bytes(np.concatenate(kept).astype(np.float32).tobytes())
-    print(f"{name}: without rounding activations {min(wide):.1e} to {max(wide):.1e}", flush=True)
+    print(f"{name}: without rounding activations {min(wide):.1e} to {max(wide):.1e}, in bf16 "
+          f"{min(half):.1e} to {max(half):.1e}", flush=True)
 
 
 def main():

@@ -13,6 +13,7 @@
 #include "engine/model/model.h"
 #include "tests/engine/model/edited_checkpoint.h"
 #include "tests/engine/model/model_runner.h"
+#include "tests/engine/model/narrow_checkpoints.h"
 #include "tests/engine/model/temp_dir.h"
 
 namespace quire::testing {
@@ -23,16 +24,6 @@ using ::testing::HasSubstr;
 
 // Activations are not rounded, so that only float32's own errors remain: below 1e-6 here.
 constexpr double kTolerance = 1e-5;
-
-struct PackedCase {
-  const char* name;
-  bool any_order = false;
-};
-
-constexpr PackedCase kCases[] = {{"int4-ct"},       {"int4-ct-zeros"}, {"int4-ct-order", true},
-                                 {"int8-ct"},       {"int8-plain"},    {"int4-awq"},
-                                 {"int4-awq-wide"}, {"int4-gptq"},     {"int4-gptq-order", true},
-                                 {"int8-gptq"}};
 
 // The logits of a prompt on some ranks, run in chunks.
 std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& prompt, int32_t ranks,
@@ -51,7 +42,7 @@ std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& pro
   return logits[0];
 }
 
-class PackedParity : public ::testing::TestWithParam<PackedCase> {};
+class PackedParity : public ::testing::TestWithParam<NarrowCheckpoint> {};
 
 TEST_P(PackedParity, LogitsAreThoseOfFloat64) {
   const Expected expected = ReadExpected(GetParam().name);
@@ -85,12 +76,8 @@ TEST_P(PackedParity, DummyWeightsTakeThePlannedMemory) {
   EXPECT_TRUE(LoadModel("no directory", model, {}, options, *backend).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, PackedParity, ::testing::ValuesIn(kCases),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Checkpoints, PackedParity, ::testing::ValuesIn(kPackedCheckpoints),
+                         NameOfNarrow);
 
 // A copy whose tensors a test edits.
 class EditedTensors : public EditedCheckpoint {

@@ -12,6 +12,7 @@
 #include "engine/base/log.h"
 #include "tests/engine/model/edited_checkpoint.h"
 #include "tests/engine/model/model_runner.h"
+#include "tests/engine/model/narrow_checkpoints.h"
 #include "tests/engine/model/temp_dir.h"
 #include "tests/kernels/cases.h"
 
@@ -28,25 +29,21 @@ using ::testing::HasSubstr;
 // are at most 3e-7 here.
 const double kTolerance = (6 * 2 + 1) * SumError(256);
 
-class QuantizedParity : public ::testing::TestWithParam<const char*> {};
+class QuantizedParity : public ::testing::TestWithParam<NarrowCheckpoint> {};
 
 constexpr char kEightBitKv[] = "fp8-kv";
 
-// With 8-bit keys and values where the expected logits have them.
-RunnerOptions OptionsOf(const std::string& name) {
-  return {.kv_dtype = name.starts_with(kEightBitKv) ? DType::kE4M3 : DType::kF32};
-}
-
 // The logits of a prompt on its number of ranks, run in chunks.
-std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& prompt,
+std::vector<float> LogitsOf(const NarrowCheckpoint& checkpoint, const Expected::Prompt& prompt,
                             int32_t chunk) {
+  const RunnerOptions options{.kv_dtype = checkpoint.KvDtype(DType::kF32)};
   const int32_t ranks = prompt.ranks;
   std::vector<std::unique_ptr<Backend>> backends = CreateCpuBackends(ranks, ranks);
   std::vector<std::vector<float>> logits(ranks);
   std::vector<std::thread> threads;
   for (int32_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      ModelRunner runner(name, {rank, ranks}, OptionsOf(name), *backends[rank]);
+      ModelRunner runner(checkpoint.name, {rank, ranks}, options, *backends[rank]);
       logits[rank] = runner.RunChunked(prompt.tokens, chunk, prompt.positions);
     });
   }
@@ -56,8 +53,8 @@ std::vector<float> LogitsOf(const std::string& name, const Expected::Prompt& pro
 }
 
 TEST_P(QuantizedParity, LogitsAreThoseOfFloat64) {
-  const Expected expected = ReadExpected(GetParam());
-  const nlohmann::json facts = *ReadJsonFile(ModelDir(GetParam()) + "/expected.json");
+  const Expected expected = ReadExpected(GetParam().name);
+  const nlohmann::json facts = *ReadJsonFile(ModelDir(GetParam().name) + "/expected.json");
   // Another rounding of activations would be off by as much as none.
   EXPECT_GT(facts.at("wide_relative_error").get<double>(), 100 * kTolerance);
   ASSERT_GE(expected.prompts.size(), 3);
@@ -74,17 +71,8 @@ TEST_P(QuantizedParity, LogitsAreThoseOfFloat64) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, QuantizedParity,
-                         ::testing::Values("fp8-channel", "fp8-tensor-static", "fp8-autofp8",
-                                           "fp8-autofp8-qwen3", "fp8-modelopt",
-                                           "fp8-modelopt-llama", "fp8-block", "fp8-block-qwen3",
-                                           "fp8-block-ct", "fp8-block-ragged", "int8-channel",
-                                           "int8-tensor-static", kEightBitKv, "fp8-kv-qwen3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Checkpoints, QuantizedParity, ::testing::ValuesIn(kEightBitCheckpoints),
+                         NameOfNarrow);
 
 // A copy whose scales a test edits.
 class EditedScales : public EditedCheckpoint {
@@ -231,7 +219,7 @@ std::vector<float> LogitsOf(const EditedScales& checkpoint) {
   const TempDir dir;
   checkpoint.WriteTo(dir);
   const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
-  ModelRunner runner(dir.path(), {}, OptionsOf(kEightBitKv), *backend);
+  ModelRunner runner(dir.path(), {}, {.kv_dtype = DType::kE4M3}, *backend);
   return runner.RunChunked({1, 5, 9, 77, 3, 4}, 3, {5});
 }
 
