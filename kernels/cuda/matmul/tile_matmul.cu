@@ -32,13 +32,13 @@ namespace {
 
 // A third warpgroup holds the supplier, for the sake of its registers.
 constexpr int kConsumers = kSumWarps * 32, kThreads = kConsumers + 128;
-constexpr int kSupplierRegisters = 40;
+constexpr int kSupplierRegisters = 24;
 // Few tokens have few sums. Then a block leaves registers for one of 512 threads with 32 each, so
 // that a small kernel's block fits beside it (bands/band_product.cuh); shared memory has room for
 // one block of this kernel.
 constexpr int kSmallTile = 64;
 constexpr int BoundThreads(int tokens) { return tokens <= kSmallTile ? 512 : kThreads; }
-constexpr int ConsumerRegisters(int tokens) { return tokens <= kSmallTile ? 168 : 232; }
+constexpr int ConsumerRegisters(int tokens) { return tokens <= kSmallTile ? 168 : 240; }
 constexpr bool RegistersFit(int tokens) {
   const int of_thread = 65536 / BoundThreads(tokens) / 8 * 8;
   return kSupplierRegisters * 128 + ConsumerRegisters(tokens) * kConsumers <= of_thread * kThreads;
@@ -167,9 +167,10 @@ struct Consumer {
     }
   }
 
-  // Adds a chunk of 8-bit floats, 128 tokens at a time.
+  // Adds a chunk of 8-bit floats, 128 tokens at a time: with fewer the rows are read from shared
+  // memory so often that products wait for them.
   __device__ __forceinline__ void AddChunk(Sums<kTokens>& sums, const RowScales& scales) const {
-    constexpr int kPart = std::min(kTokens, kBlockScales && kTokens == 256 ? 64 : 128);
+    constexpr int kPart = std::min(kTokens, 128);
     shared.Full(place.stage).Wait(place.phase);
 #pragma unroll
     for (int first = 0; first < kTokens; first += kPart) {
