@@ -16,7 +16,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/engine_workers.h"
-#include "process/refusal_exit.h"
+#include "flags/refusal_exit.h"
 #include "server/config/config_flags.h"
 #include "server/dry_run.h"
 #include "server/identity/key_table.h"

@@ -20,6 +20,7 @@
 #include "kernels/check.h"
 #include "server/admin/admin_http.h"
 #include "server/admin/graph_log.h"
+#include "server/admin/probe_pages.h"
 #include "server/admin/status_json.h"
 #include "server/admin/status_page.h"
 #include "server/call/serving_model.h"
@@ -39,6 +40,7 @@
 #include "server/start/text_parts.h"
 #include "server/tls/certificate_check.h"
 #include "server/tracing/tracer.h"
+#include "server/watch/spare_threads.h"
 #include "server/watch/watchdog.h"
 #include "version/build_facts.h"
 
@@ -61,11 +63,6 @@ FrontOptions FrontFor(const Settings& settings, const Door* door) {
   options.max_open_streams =
       settings.engine.max_num_queued_reqs + settings.engine.max_num_seqs + kCallsBeyondQueue;
   return options;
-}
-
-AdminPage Verdict(bool good, const char* reason_if_not) {
-  if (good) return {.body = "ok\n"};
-  return {.status = 503, .body = std::string(reason_if_not) + "\n"};
 }
 
 }  // namespace
@@ -92,6 +89,7 @@ struct Server::State {
   void EndPhase(const char* name);
 
   void Watch();
+  void WatchThreads();
   void WaitForDrain();
   // Watches the server until `done()` is true or `seconds` have passed.
   template <typename Done>
@@ -104,7 +102,6 @@ struct Server::State {
 
   EngineStats Stats();
   AdminPage Page(std::string_view path);
-  AdminPage ProbePage(std::string_view path);
   void ShowTenants();
   AdminPage StatusPageJson();
   std::string Address() const;
@@ -125,6 +122,7 @@ struct Server::State {
   std::atomic<bool> draining{false};  // before the end of the process
   // The step of the shutdown, for the log of one that hangs.
   std::atomic<const char*> ending{"running requests"};
+  std::atomic<bool> short_of_threads{false};
   bool faulted = false;  // Run's thread only
   bool drained = false;  // Run's thread only: the end of a client's drain was logged
 
@@ -307,6 +305,9 @@ absl::Status Server::State::StartTracer() {
 std::optional<StartError> Server::State::Serve() {
   const absl::Status status = front->Start(engine.get(), arenas, archive.get(), jobs.get());
   if (!status.ok()) return StartError{ExitCode::kCannotListen, status};
+  if (const absl::Status spare = CheckSpareThreads(); !spare.ok()) {
+    return StartError{ExitCode::kRefused, spare};
+  }
   EndPhase("listen");
   ready = true;
   front->SetServing(true);
@@ -361,12 +362,21 @@ void Server::State::LogDrained() {
   drained = now_drained;
 }
 
+void Server::State::WatchThreads() {
+  const absl::Status spare = CheckSpareThreads();
+  if (spare.ok()) return;
+  short_of_threads = true;
+  Log(Severity::kError, "the system refuses threads: the process ends",
+      {{"reason", std::string(spare.message())}});
+}
+
 void Server::State::WaitForDrain() {
   std::unique_lock lock(drain_mutex);
-  while (!drain_requested && !faulted) {
+  while (!drain_requested && !faulted && !short_of_threads) {
     drain_changed.wait_for(lock, std::chrono::duration<double>(kWatchSeconds));
     lock.unlock();
     Watch();
+    WatchThreads();
     const bool asked_by_client = front->ExitRequested();
     lock.lock();
     drain_requested = drain_requested || asked_by_client;
@@ -409,7 +419,7 @@ void Server::State::LogHung() {
 void Server::State::ForceExit() {
   LogHung();
   StopLog();
-  _exit(static_cast<int>(ExitCode::kForced));
+  _exit(static_cast<int>(short_of_threads ? ExitCode::kRefused : ExitCode::kForced));
 }
 
 ExitCode Server::State::Drain() {
@@ -444,7 +454,8 @@ ExitCode Server::State::Drain() {
     Log(Severity::kError, "the process ends after a device fault", {{"fault", fault}});
   Log(Severity::kInfo, "stopped", {{"uptime", SecondsSince(started_ns)}});
   forced_exit.Disarm();
-  return fault.empty() ? ExitCode::kOk : ExitCode::kDevice;
+  if (!fault.empty()) return ExitCode::kDevice;
+  return short_of_threads ? ExitCode::kRefused : ExitCode::kOk;
 }
 
 void Server::State::TearDown() {
@@ -539,26 +550,11 @@ AdminPage Server::State::Page(std::string_view path) {
   if (path == "/history.json") {
     return {.content_type = "application/json", .body = HistoryJson(metrics.live().history.All())};
   }
-  return ProbePage(path);
-}
-
-AdminPage Server::State::ProbePage(std::string_view path) {
-  const bool recovering = Stats().recovering;
-  // Restarting the process would not replace the workers sooner.
-  if (path == "/livez") return Verdict(healthy || recovering, "hung");
-  if (path == "/readyz") {
-    return Verdict(ready && healthy && !recovering && !Draining(), StateName());
-  }
-  // Whether requests make progress, as vLLM's page of this name: also while draining.
-  if (path == "/health") {
-    const char* why = !ready ? "loading" : recovering ? "recovering" : "hung";
-    return Verdict(ready && healthy && !recovering, why);
-  }
-  if (path == "/startupz") return Verdict(ready, "loading");
-  return {.status = 404,
-          .body =
-              "try /metrics, /health, /livez, /readyz, /startupz, /version, /status.json, "
-              "/history.json or /\n"};
+  return ProbePage(path, {.ready = ready,
+                          .healthy = healthy,
+                          .recovering = Stats().recovering,
+                          .draining = Draining(),
+                          .state = StateName()});
 }
 
 Server::Server(const Settings& settings, int64_t started_ns, WorkerStarter start_workers)

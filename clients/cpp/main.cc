@@ -17,7 +17,7 @@
 #include "clients/cpp/call/report.h"
 #include "clients/cpp/flags/exit_codes.h"
 #include "clients/cpp/quire.h"
-#include "process/refusal_exit.h"
+#include "flags/refusal_exit.h"
 
 namespace {
 

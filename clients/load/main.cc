@@ -13,7 +13,7 @@
 
 #include "clients/load/load_command.h"
 #include "clients/load/options.h"
-#include "process/refusal_exit.h"
+#include "flags/refusal_exit.h"
 
 namespace {
 

@@ -144,7 +144,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(set(titles), set(codes_of_sources()))
 
     def test_lines_of_the_log_are_in_the_sources(self):
-        folders = ("server", "engine", "process")
+        folders = ("server", "engine", "flags")
         files = [file for folder in folders for file in (ROOT / folder).rglob("*.cc")]
         sources = "\n".join(file.read_text() for file in files)
         sources = re.sub(r'"\s*\n\s*"', "", sources)

@@ -1,6 +1,7 @@
 """ServedCase: tests of a real server whose answers stay those of an undisturbed one, whatever its
 system calls do."""
 
+import itertools
 import pathlib
 import unittest
 
@@ -22,7 +23,7 @@ class ServedCase(unittest.TestCase):
 
     def setUp(self):
         self.faults = Faults(self.shim)
-        self.calls = 0
+        self.numbers = itertools.count(1)
 
     def serve(self, *flags):
         server = ConversingServer(*flags, environment=self.faults.environment())
@@ -30,11 +31,10 @@ class ServedCase(unittest.TestCase):
         return server
 
     def ask(self, server):
-        """One call on a connection of its own; True if it succeeded."""
+        """One call on a connection of its own; True if it succeeded. Any thread."""
         # Channels to one name share a connection, so each call has a name of its own.
         socket = pathlib.Path(server.target.removeprefix("unix:"))
-        self.calls += 1
-        alias = socket.with_name(f"alias-{self.calls}")
+        alias = socket.with_name(f"alias-{next(self.numbers)}")
         alias.symlink_to(socket)
         client = quire.QuireClient(f"unix:{alias}", timeout=60, retries=None)
         ids = []

@@ -53,6 +53,7 @@ class StartFaultsTest(unittest.TestCase):
         try:
             self.await_end(process, log)
             if process.poll() is None:
+                self.met = self.faults.met()
                 self.faults.end()
                 process.send_signal(signal.SIGTERM)
             code = process.wait(timeout=running_server.START_SECONDS)
@@ -84,7 +85,8 @@ class StartFaultsTest(unittest.TestCase):
                 self.assertIn(names, log)
             if code == REFUSED:
                 self.assertRegex(log.splitlines()[-1], "^the system refuses this process (memory|a "
-                                 "thread): .*; raise the limit")
+                                 "thread): .*; raise the limit|cannot start .* more threads, .*: "
+                                 "raise the limit")
             return code
 
     def test_files_of_the_model(self):
@@ -176,11 +178,13 @@ class StartFaultsTest(unittest.TestCase):
 
     def test_a_system_without_threads(self):
         # Beyond some k the server has all its threads.
-        for k in (*range(1, 12), *range(60, 100, 3)):
+        for k in (*range(1, 12), *range(60, 110, 3)):
             rule = f"pthread_create EAGAIN from={k} program=quire-server"
-            self.check([rule], (CONFIG, ADDRESS, REFUSED, STARTED))
-            self.check([rule], (CONFIG, ADDRESS, DEVICE, REFUSED, STARTED),
-                       "--worker-process", "on")
+            for process in ("on", "off"):
+                code = self.check([rule], (CONFIG, ADDRESS, DEVICE, REFUSED, STARTED),
+                                  "--worker-process", process)
+                if code == STARTED:
+                    self.assertEqual(self.met, 0)
 
     def test_threads_of_a_worker_that_are_refused(self):
         for k in range(1, 9):

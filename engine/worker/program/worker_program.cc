@@ -23,7 +23,7 @@
 #include "engine/worker/process/worker_process.h"
 #include "engine/worker/program/rank_loop.h"
 #include "engine/worker/remote/relay.h"
-#include "process/refusal_exit.h"
+#include "flags/refusal_exit.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,6 @@
 // The two hooks of the C++ library: operator new calls one where malloc fails; the other gets
 // exceptions without a catch, and a refused std::thread throws one.
-#include "process/refusal_exit.h"
+#include "flags/refusal_exit.h"
 
 #include <poll.h>
 #include <sys/uio.h>

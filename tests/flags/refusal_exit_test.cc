@@ -1,5 +1,5 @@
 // How a process ends whose requests are refused. tests/faults refuses them to real programs.
-#include "process/refusal_exit.h"
+#include "flags/refusal_exit.h"
 
 #include <gtest/gtest.h>
 
