@@ -13,6 +13,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -156,6 +157,21 @@ class ServingFaultsTest(ServedCase):
                 self.assertTrue(self.ask(server))
                 self.assertGreater(server.sessions.get("talk").position, 0)
         self.assert_as_before(server)
+
+    def test_the_steady_clock_of_the_shim_never_goes_back(self):
+        tell = "import sys, time\nfor _ in sys.stdin: print(time.monotonic(), flush=True)"
+        with subprocess.Popen(["/usr/bin/python3", "-c", tell], env=self.faults.environment(),
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as clock:
+            times = []
+            for set_or_end in (lambda: None, lambda: self.faults.set(
+                    "clock_gettime jump=100000 clock=steady"), self.faults.end):
+                set_or_end()
+                clock.stdin.write("\n")
+                clock.stdin.flush()
+                times.append(float(clock.stdout.readline()))
+            clock.stdin.close()
+        self.assertGreaterEqual(times[1], times[0] + 100000)
+        self.assertGreaterEqual(times[2], times[1])
 
     def jump(self, server, seconds):
         """A stream that was running before; the deadline of its call is after 120 seconds."""
