@@ -72,12 +72,19 @@ absl::StatusOr<int> ListenUnix(const std::string& path) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  // Clients cannot connect before listen, so the mode is set in time.
-  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      chmod(path.c_str(), 0700) != 0) {
+  const auto refused = [&] {
     const std::string why = std::strerror(errno);
     if (fd >= 0) close(fd);
     return absl::UnavailableError("cannot listen on " + path + ": " + why);
+  };
+  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return refused();
+  }
+  // Clients cannot connect before listen, so the mode is set in time.
+  if (chmod(path.c_str(), 0700) != 0) {
+    const absl::Status why = refused();
+    (void)unlink(path.c_str());
+    return why;
   }
   return fd;
 }
@@ -98,14 +105,15 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const Options& option
   Options capped = options;
   capped.max_connections = ConnectionCap(options.max_connections);
   std::unique_ptr<Acceptor> acceptor(new Acceptor(fd, capped));
+  // From here on the acceptor's end removes the socket.
+  struct stat info {};
+  if (!tcp && lstat(options.uds.c_str(), &info) == 0) acceptor->uds_inode_ = info.st_ino;
   // Without it the accept loop could not be ended.
   if (acceptor->stop_fd_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
   RETURN_IF_ERROR(MakeListener(fd, tcp ? options.host : options.uds));
   if (tcp) {
     ASSIGN_OR_RETURN(acceptor->port_, BoundPort(fd, options.host));
   }
-  struct stat info {};
-  if (!tcp && lstat(options.uds.c_str(), &info) == 0) acceptor->uds_inode_ = info.st_ino;
   return acceptor;
 }
 

@@ -8,8 +8,10 @@ failed and where, or has no effect on any answer; a worker that dies meanwhile i
 # Covers server/front/listen_address.cc, engine/worker/process/worker_process.cc
 
 import os
+import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,17 +75,22 @@ class SocketFaultsTest(ServedCase):
                                 f"cannot {what} on 127.0.0.1: ")
 
     def test_a_unix_socket_that_cannot_be_had(self):
-        path = f"{self.folder}/quire.sock"
-        # A start that fails after bind leaves the file, which is no obstacle to the next.
+        path = pathlib.Path(self.folder) / "quire.sock"
         for rule, words in (("chmod EPERM path=quire.sock", "Operation not permitted"),
                             ("listen ENOMEM from=2", "Cannot allocate memory"),
-                            ("connect EAGAIN", "another --uds"),
-                            ("connect EACCES", path),
                             ("bind EADDRINUSE from=2", "Address already in use"),
                             ("socket EMFILE from=2", "Too many open files"),
                             ("chmod EROFS path=quire.sock", "Read-only file system")):
             self.assert_refused([rule], ADDRESS, f"cannot listen on {path}: ", words,
-                                flags=("--uds", path))
+                                flags=("--uds", str(path)))
+            self.assertFalse(path.exists(), rule)
+        # The socket of a server that is dead; whether it is dead cannot be learned.
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
+        for rule, words in (("connect EAGAIN", "another --uds"), ("connect EACCES", str(path))):
+            self.assert_refused([rule], ADDRESS, f"cannot listen on {path}: ", words,
+                                flags=("--uds", str(path)))
+            self.assertTrue(path.exists(), rule)
 
     def test_a_session_directory_that_cannot_be_locked(self):
         flags = ("--port", "0", "--session-dir", self.folder)
