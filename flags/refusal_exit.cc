@@ -27,7 +27,7 @@ std::atomic<std::terminate_handler> otherwise{nullptr};
   };
   const iovec line[] = {part(refused), part(": "),   part(reason),
                         part("; "),    part(advice), part("\n")};
-  // A reader that stalls must not keep the process, and the line is written at once or not.
+  // A stalled reader must not keep the process, and a pipe that is ready takes the line at once.
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (poll(&ready, 1, kReaderMs) > 0) {
     [[maybe_unused]] const ssize_t written = writev(STDERR_FILENO, line, std::size(line));
@@ -46,7 +46,7 @@ std::atomic<std::terminate_handler> otherwise{nullptr};
     try {
       std::rethrow_exception(uncaught);
     } catch (const std::system_error& error) {
-      // The error of pthread_create for every lack.
+      // pthread_create gives this error for every kind of shortage.
       if (error.code() == std::errc::resource_unavailable_try_again) {
         End("the system refuses this process a thread", error.what(),
             "raise the limit (pids of the container, TasksMax of the unit, pids.max, ulimit -u, "

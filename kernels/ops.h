@@ -9,7 +9,7 @@
 // A token's result depends on that token's inputs alone, and in attention on its sequence. The
 // shape of one row fixes the order of every sum; T, S and the number of threads never change it,
 // with one exception: a GPU's matrix products (kernels/cuda/matmul/) of more than 16 tokens, and of
-// more than two where weights are packed.
+// more than two where weights are packed. Those of 8-bit integers keep the rule.
 #pragma once
 
 #include <cstdint>

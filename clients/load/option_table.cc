@@ -22,8 +22,8 @@ constexpr char kNotes[] =
     "LENGTH is a number of tokens: 512, 128:512 (uniform) or normal:512:64 (mean, deviation).\n"
     "Numbers: 32k is 32000, 32K is 32768; times 250ms, 90s, 30m, 2h; shares 0.5 or 50%.\n"
     "Exit codes: 0 success; 1 nothing could be run, or a run failed, ended early or is invalid;\n"
-    "2 a mistake on the command line; 6 the system refused memory or threads. docs/load.md defines "
-    "every figure.\n";
+    "2 a mistake on the command line; 6 the system refused memory or threads.\n"
+    "docs/load.md defines every figure.\n";
 
 // Flags of vLLM's and SGLang's serve benchmarks.
 constexpr ForeignFlag kForeign[] = {

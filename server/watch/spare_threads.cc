@@ -8,8 +8,8 @@
 namespace quire {
 namespace {
 
-// gRPC's pool of events grows by one thread a second. Its executor grows with the calls that come
-// at once, and has the rest.
+// gRPC's pool of events grows by one thread a second, so one is for it until the next look. The
+// others are for its executor, which grows with the calls that come at once: a guess.
 constexpr int kSpareThreads = 8;
 
 }  // namespace

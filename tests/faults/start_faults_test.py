@@ -83,6 +83,8 @@ class StartFaultsTest(unittest.TestCase):
             self.assertIn(code, codes, log)
             if code != STARTED and names is not None:
                 self.assertIn(names, log)
+            if code == -signal.SIGABRT:
+                self.assertIn("std::bad_alloc", log)
             if code == REFUSED:
                 self.assertRegex(log.splitlines()[-1], "^the system refuses this process (memory|a "
                                  "thread): .*; raise the limit|cannot start .* more threads, .*: "
@@ -135,7 +137,7 @@ class StartFaultsTest(unittest.TestCase):
 
     def test_single_allocations_that_are_refused(self):
         chance = random.Random(1)
-        before_main = self.allocations_before_main()
+        before_main = self.allocations_of_a_version()
         for program, count in ALLOCATIONS.items():
             # As many of the first ten as of the next ninety.
             for k in sorted({int(count ** chance.random()) for _ in range(SAMPLE)}):
@@ -147,7 +149,7 @@ class StartFaultsTest(unittest.TestCase):
                 self.check([f"malloc ENOMEM from={k} count=1 program={program}"], ends,
                            "--worker-process", "on", names=names)
 
-    def allocations_before_main(self):
+    def allocations_of_a_version(self):
         """At most so many: those of a program that prints its version."""
         self.faults.set("malloc ENOMEM from=1000000000")
         subprocess.run([running_server.BINARY, "--version"], env=self.faults.environment(),

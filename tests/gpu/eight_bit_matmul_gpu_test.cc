@@ -164,11 +164,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{12, 19027, 1040, DType::kF16, true, 0, DType::kI8}));
 
 // Leaves the product in `all`.
-void ExpectSameBitsAgain(const EightBit& x, const EightBit& w, DeviceTensor& all) {
+void ExpectSameBitsAgain(const EightBit& x, const EightBit& w, const TensorView& bias,
+                         DeviceTensor& all) {
   ExpectSameBits(
       [&](const cuda::Device&) {
         all.Poison();
-        Op().Run({.x = x.view(), .w = w.view(), .bias = {}, .out = all.view()});
+        Op().Run({.x = x.view(), .w = w.view(), .bias = bias, .out = all.view()});
       },
       [&] {
         Array got = all.Get();
@@ -184,7 +185,7 @@ TEST(EightBitMatMulBitsTest, ManyTokensHaveTheSameBitsAgain) {
       Random random(static_cast<uint64_t>(tokens + k));
       const EightBit x(random, tokens, k), w(random, 1024, k);
       DeviceTensor all(DType::kBF16, tokens, 1024);
-      ExpectSameBitsAgain(x, w, all);
+      ExpectSameBitsAgain(x, w, {}, all);
     }
   }
 }
@@ -194,10 +195,17 @@ void ExpectTokensAlone(int64_t tokens, int32_t scale_rows, DType dtype = DType::
   Random random(5);
   const EightBit x(random, tokens, kK, scale_rows == 0 ? 0 : 1, dtype);
   const EightBit w(random, kN, kK, scale_rows, dtype);
-  DeviceTensor all(DType::kBF16, tokens, kN), alone(DType::kBF16, tokens, kN);
-  ExpectSameBitsAgain(x, w, all);
+  // In 32 bits, so that no rounding of a result hides another.
+  DeviceTensor all(DType::kF32, tokens, kN), alone(DType::kF32, tokens, kN);
+  Array values = Array::Normal(random, DType::kF32, {kN}, 3.0);
+  const DeviceTensor bias(DType::kF32, 1, kN, values);
+  const TensorView bias_view(bias.view().data, DType::kF32, {kN});
+  ExpectSameBitsAgain(x, w, bias_view, all);
   for (int64_t t = 0; t < tokens; ++t) {
-    Op().Run({.x = x.view().Rows(t, 1), .w = w.view(), .bias = {}, .out = alone.view().Rows(t, 1)});
+    Op().Run({.x = x.view().Rows(t, 1),
+              .w = w.view(),
+              .bias = bias_view,
+              .out = alone.view().Rows(t, 1)});
   }
   EXPECT_TRUE(alone.Get().SameBits(all.Get()));
 }

@@ -27,8 +27,8 @@ inline constexpr int32_t kMaxTokens = 512, kMaxRows = 64;
 // this. The backend rounds no more often, and half as much again covers another order of sums.
 inline constexpr double kErrorsAllowed = 1.5;
 // The same of the narrow checkpoints, of 64 columns and few prompts: two such errors of the same
-// kind differ more. A row's scale in place of its neighbour's, in one matrix, passes this bound in
-// every form with scales of rows or groups.
+// kind differ more. A wrong scale of a row, that of its neighbour, in one matrix exceeds this bound
+// in every form with scales of rows or groups.
 inline constexpr double kNarrowErrorsAllowed = 2;
 
 // A token is clear if the reference's best logit leads by more than this many of its own errors in

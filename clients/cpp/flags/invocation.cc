@@ -19,10 +19,9 @@ constexpr char kNotes[] =
     "Numbers: 32k is 32000, 32K is 32768; times 250ms, 90s, 30m, 12h, 2d; shares 0.9 or 90%.\n"
     "Exit codes: 0 success; 1 a local failure (input, output, protocol); 2 a mistake on the "
     "command\n"
-    "line; 6 the system refused memory or threads; 10 + the gRPC status code when the server or "
-    "the connection said no (13 "
-    "INVALID_ARGUMENT,\n"
-    "14 DEADLINE_EXCEEDED, 18 RESOURCE_EXHAUSTED, 24 UNAVAILABLE, ...); 130 interrupted.\n"
+    "line; 6 the system refused memory or threads; 10 + the gRPC status code when the server or\n"
+    "the connection said no (13 INVALID_ARGUMENT, 14 DEADLINE_EXCEEDED, 18 RESOURCE_EXHAUSTED, 24 "
+    "UNAVAILABLE, ...); 130 interrupted.\n"
     "`quire COMMAND --help` shows the flags of a command. Flags of all commands may stand before "
     "or\nafter it.\n";
 

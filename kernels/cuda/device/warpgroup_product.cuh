@@ -14,9 +14,7 @@
 
 namespace quire::cuda {
 
-// The operands of an accumulator: its registers by number, and block after block, of a kind: "+f"
-// or
-// "+r".
+// An accumulator's operands: the numbers of its registers, then its blocks. `kind` is "+f" or "+r".
 #define QUIRE_NUMBERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define QUIRE_NUMBERS_16 QUIRE_NUMBERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define QUIRE_NUMBERS_32 \

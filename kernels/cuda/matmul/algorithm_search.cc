@@ -64,7 +64,7 @@ class Lap {
 // The largest value of a type of activations as they are multiplied: 8-bit ones fill their range.
 float LargestOf(DType dtype) {
   if (dtype == DType::kE4M3) return kE4M3Max;
-  return dtype == DType::kI8 ? 127.0f : 1.0f;
+  return dtype == DType::kI8 ? kI8Max : 1.0f;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // MatMul: few tokens go to SkinnyMatMul, of packed weights to DigitMatMul or GroupedMatMul; in each
-// of these a token's bits do not depend on the others. More tokens of 8-bit integers go to
-// SkinnyMatMul as well, a few at a time. For many tokens a slice of the rows of packed weights at a
-// time is expanded. All other products go to cuBLASLt, TileMatMul or PackedMatMul as chosen for the
-// next larger of a list of token counts.
+// of these a token's bits do not depend on the others. More tokens go to SkinnyMatMul as well, 16
+// at a time, where neither the library nor TileMatMul takes the product. For many tokens a slice of
+// the rows of packed weights at a time is expanded. All other products go to cuBLASLt, TileMatMul
+// or PackedMatMul as chosen for the next larger of a list of token counts.
 #include "kernels/cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ void CheckParams(const MatMulParams& p) {
 }
 
 // The kernel of a product. The library takes one scale for a row, not one for a block, and gives
-// sums of integers without scales. TileMatMul takes both, from aligned memory alone.
+// sums of integers without scales. TileMatMul takes both if the memory is aligned.
 enum class Server { kSkinny, kSkinnySlices, kDigits, kGrouped, kChosen, kExpanded };
 Server ServerOf(const MatMulParams& p) {
   if (IsPacked(p.w.dtype)) {

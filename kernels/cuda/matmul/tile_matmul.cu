@@ -32,18 +32,26 @@ namespace {
 
 // A third warpgroup holds the supplier, for the sake of its registers.
 constexpr int kConsumers = kSumWarps * 32, kThreads = kConsumers + 128;
-constexpr int kSupplierRegisters = 24;
 // Few tokens have few sums. Then a block leaves registers for one of 512 threads with 32 each, so
 // that a small kernel's block fits beside it (bands/band_product.cuh); shared memory has room for
 // one block of this kernel.
 constexpr int kSmallTile = 64;
 constexpr int BoundThreads(int tokens) { return tokens <= kSmallTile ? 512 : kThreads; }
-constexpr int ConsumerRegisters(int tokens) { return tokens <= kSmallTile ? 168 : 240; }
-constexpr bool RegistersFit(int tokens) {
-  const int of_thread = 65536 / BoundThreads(tokens) / 8 * 8;
-  return kSupplierRegisters * 128 + ConsumerRegisters(tokens) * kConsumers <= of_thread * kThreads;
+struct Registers {
+  int supplier, consumer;  // of a thread
+};
+// Scales of blocks need some more.
+constexpr Registers RegistersOf(int tokens, bool block_scales) {
+  if (tokens <= kSmallTile) return {40, 168};
+  return block_scales ? Registers{24, 240} : Registers{40, 232};
 }
-static_assert(RegistersFit(kSmallTile) && RegistersFit(2 * kSmallTile));
+constexpr bool RegistersFit(int tokens, bool block_scales) {
+  const auto [supplier, consumer] = RegistersOf(tokens, block_scales);
+  const int of_thread = 65536 / BoundThreads(tokens) / 8 * 8;
+  return supplier * 128 + consumer * kConsumers <= of_thread * kThreads;
+}
+static_assert(RegistersFit(kSmallTile, false) && RegistersFit(2 * kSmallTile, false) &&
+              RegistersFit(2 * kSmallTile, true));
 constexpr int kChunkBytes = kPanelRowBytes;
 // A chunk of a tile: its rows of w, then its tokens.
 template <int kTokens>
@@ -282,8 +290,8 @@ struct TileScales {
   }
 };
 
-// Results of sums whose rows and tokens have scales (TileWriter). Sums of integers are integers'
-// bits.
+// Results of sums whose rows and tokens have scales (TileWriter). A sum of integers is an integer
+// whose bits a float holds.
 template <typename T, int kTokens, bool kIntegers>
 struct ScaledSums {
   const Scales<kTokens>& scales;
@@ -300,8 +308,10 @@ struct ScaledSums {
     float of_row[4];
 
     __device__ __forceinline__ float operator()(float sum, int token, int i) const {
-      const float value = kIntegers ? static_cast<float>(__float_as_int(sum)) : sum;
-      return unscaled(value * (scales.of_token[token] * of_row[i]), token, i);
+      const float scale = scales.of_token[token] * of_row[i];
+      if constexpr (!kIntegers) return unscaled(sum * scale, token, i);
+      // Rounded before the bias is added, as in SkinnyMatMul and on the CPU.
+      return unscaled(__fmul_rn(static_cast<float>(__float_as_int(sum)), scale), token, i);
     }
   };
   __device__ __forceinline__ OfRows ForRows(int row, int end) const {
@@ -329,12 +339,12 @@ __global__ void __launch_bounds__(BoundThreads(kTokens), 1)
   const Tiling& tiling = p.tiling;
   const Work<kTokens> work(tiling, static_cast<int>(cluster.rank()));
   if (threadIdx.x >= kConsumers) {
-    GiveRegisters<kSupplierRegisters>();
+    GiveRegisters<RegistersOf(kTokens, kBlockScales).supplier>();
     Supplier<T, kTokens, kBlockScales> supplier{p, work, w, x, shared};
     SupplyTiles<kEarlyStages<kTokens>>(supplier, threadIdx.x == kConsumers, cluster);
     return;
   }
-  TakeRegisters<ConsumerRegisters(kTokens)>();
+  TakeRegisters<RegistersOf(kTokens, kBlockScales).consumer>();
   PdlWait();
   Consumer<T, kTokens, kBlockScales> consumer{p, work, shared};
   TileScales<kTokens> scales{p, work, shared};

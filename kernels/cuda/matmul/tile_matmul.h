@@ -15,8 +15,8 @@ namespace quire::cuda {
 // clusters of TileMatMul that run on the device at the same time.
 TileClusters PrepareTileMatMul(const Device& device);
 // True if the copy engine can read the rows of x and w, and their scales have a form that the
-// kernel knows: a scale for each row, or one for 128 columns of a token and of any number of rows
-// of w, which integers do not have.
+// kernel knows: a scale for each row, or, except for integers, one for 128 columns of a token and
+// of any number of rows of w.
 bool FitsTileMatMul(const MatMulParams& p);
 // Enqueues a product that fits. Reads w before its predecessor on the stream has ended, so no work
 // that is still enqueued may write w.

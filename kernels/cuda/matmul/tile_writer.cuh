@@ -44,8 +44,8 @@ struct SumsWithBias {
   }
 };
 
-// The way of a tile's sums to `out`, by the warps that hold them. Results says what a sum is: Add
-// gives that of two, and ForRows(row, end) reads what the results of four rows need, of those
+// The way of a tile's sums to `out`, by the warps that hold them. Results defines a sum:
+// Add(a, b) adds two of them; ForRows(row, end) reads what the results of four rows need, of those
 // before `end`, and returns an object. Called with a sum, its token of the tile and i, that object
 // gives the result of row + i as a float. The call should read registers and shared memory alone:
 // the compiler must assume that a store to `out` changes any memory of the device, so a load from
