@@ -1,9 +1,9 @@
 // ReadLayers: which layers of a config.json attend to a window, and how each rotates.
 #pragma once
 
-#include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
+#include "engine/model/config/config_reader.h"
 
 namespace quire {
 

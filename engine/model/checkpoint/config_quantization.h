@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "engine/model/checkpoint/config_reader.h"
+#include "engine/model/config/config_reader.h"
 
 namespace quire {
 
@@ -18,14 +18,19 @@ struct Quantization;
 // are 8-bit floats (e4m3) with a scale for each row, matrix or block of 128 x 128, and 8-bit
 // integers with one for each row or matrix, as compressed-tensors, AutoFP8, DeepSeek and Qwen
 // ("fp8"), and ModelOpt write them, and integers of 4 and 8 bits whose products have wide inputs,
-// as compressed-tensors, AWQ and GPTQ write them; every other method, type, block or group is
-// refused by name. The exceptions become exact names of modules of the decoder: of `family`, whose
-// number of layers `out` has. Without a family (null) or without layers the faults alone are found.
+// as compressed-tensors, AWQ, GPTQ and AutoRound write them; every other method, type, block or
+// group is refused by name. The exceptions become exact names of modules of the decoder: of
+// `family`, whose number of layers `out` has. Without a family (null) or without layers the faults
+// alone are found.
 void ReadQuantization(ConfigReader& in, const Family* family, ModelConfig& out);
 
 // The same from hf_quant_config.json, which older releases of ModelOpt write beside a config.json
 // that says nothing. OK if there is no such file, or if config.json has spoken.
 absl::Status ReadQuantizationFile(const std::string& path, const Family& family, ModelConfig& out);
+
+// INVALID_ARGUMENT if a file of DIR describes narrow matrices in the way of older programs, which
+// said nothing in config.json, and `model` has none.
+absl::Status CheckNoOlderDescription(const std::string& dir, const ModelConfig& model);
 
 // Applies --quantization to a model as it is stored: "auto" leaves it; "fp8" makes matrices 8-bit
 // while they are read, where they are not stored so; "int4" and "int8" are for models that are

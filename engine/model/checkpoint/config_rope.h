@@ -1,9 +1,9 @@
 // ReadRope: the rotary positions of a config.json, in the forms of transformers 4 and 5.
 #pragma once
 
-#include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/model_config.h"
+#include "engine/model/config/config_reader.h"
 
 namespace quire {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <optional>
 
-#include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/model_config.h"
+#include "engine/model/config/config_reader.h"
 
 namespace quire {
 namespace {

@@ -14,10 +14,10 @@
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/config_layers.h"
 #include "engine/model/checkpoint/config_quantization.h"
-#include "engine/model/checkpoint/config_reader.h"
 #include "engine/model/checkpoint/config_rope.h"
 #include "engine/model/checkpoint/families.h"
 #include "engine/model/checkpoint/safetensors.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/values/sampling_params.h"
 
 namespace quire {
@@ -328,6 +328,7 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& dir, UnreadKeys
     faults.Add(
         ReadGenerationConfig(dir + "/generation_config.json", configs, out, keys.generation));
     faults.Add(ReadQuantizationFile(dir + "/hf_quant_config.json", *family, out));
+    if (in.num_faults() == 0) faults.Add(CheckNoOlderDescription(dir, out));
   }
   keys.config = UnreadOf(in, text, text_key);
   if (unread != nullptr) *unread = std::move(keys);

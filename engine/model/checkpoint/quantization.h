@@ -32,6 +32,9 @@ struct IntegerFormat {
   int32_t group = 0;            // columns that share a scale; 0: all of a row
   bool has_zeros = false;       // stored; else the middle of the range
   bool zeros_less_one = false;  // as stored
+  // Stored zeros are all the middle of the range. Whether they are less 1 is read from them: some
+  // files have the label of the other form.
+  bool symmetric = false;
   // Columns of a group need not be neighbours: a tensor has the group of each.
   bool any_order = false;
 

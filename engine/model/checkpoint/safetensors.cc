@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/fault_list.h"
@@ -193,6 +195,17 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   return shard_of;
 }
 
+// The name of the one file of safetensors in a directory; empty if there is none, or several.
+std::string OnlySafetensors(const std::string& dir) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".safetensors") found.push_back(it->path().filename().string());
+  }
+  return found.size() == 1 ? found[0] : "";
+}
+
 }  // namespace
 
 absl::StatusOr<DType> LoadableDType(std::string_view stored) {
@@ -247,9 +260,11 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
     checkpoint.listing_path_ = index;
     RETURN_IF_ERROR(checkpoint.OpenShards(dir));
   } else {
+    const std::string other = OnlySafetensors(dir);
     return absl::NotFoundError(absl::StrCat(
-        dir, ": neither ", kSingleFile, " nor ", kIndexFile,
-        " can be read; other weight formats (pytorch_model.bin, ", "GGUF) have to be converted"));
+        dir, ": neither ", kSingleFile, " nor ", kIndexFile, " can be read; ",
+        other.empty() ? "other weight formats (pytorch_model.bin, GGUF) have to be converted"
+                      : absl::StrCat("rename ", other, " to ", kSingleFile)));
   }
   return checkpoint;
 }

@@ -313,6 +313,28 @@ absl::Status MakeScales(const Checkpoint& checkpoint, const IntegerFormat& forma
   return absl::OkStatus();
 }
 
+// Of a symmetric format: all zeros are the middle of the range, or all less by 1, as GPTQ's first
+// form stores them.
+absl::Status CheckMiddle(const Checkpoint& checkpoint, const std::string& name,
+                         const IntegerFormat& format, const StoredIntegers& stored,
+                         const std::array<ShardRange, 2>& rows_and_blocks) {
+  const auto& [rows, blocks] = rows_and_blocks;
+  const uint32_t middle = 1u << (format.bits - 1);
+  const uint32_t first = stored.At(0, 0);
+  const bool less_one = format.packing == Packing::kGptq && first == middle - 1;
+  const uint32_t wanted = less_one ? first : middle;
+  for (int64_t b = 0; b < blocks.count; ++b) {
+    for (int64_t r = 0; r < rows.count; ++r) {
+      const uint32_t zero = stored.At(r, b);
+      if (zero == wanted) continue;
+      return Fault(checkpoint, name, "row ", rows.begin + r, ", group ", blocks.begin + b,
+                   ": the zero is ", zero, "; config.json says symmetric (sym, zero_point), so ",
+                   "all zeros are ", wanted);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status MakeZeros(const Checkpoint& checkpoint, const IntegerFormat& format,
                        const PackedPart& part, const BlockRun& run, uint8_t* out) {
   const std::string name = Names(format, part.module).zeros;
@@ -320,8 +342,16 @@ absl::Status MakeZeros(const Checkpoint& checkpoint, const IntegerFormat& format
   // Older compressed-tensors stores signed bytes, as int-quantized does.
   const bool bytes = checkpoint.tensors().find(name)->second.dtype == "I8";
   if (bytes) lay.packed = Along::kNone;
-  ASSIGN_OR_RETURN(StoredIntegers stored,
-                   ReadIntegers(checkpoint, name, lay, part.rows, StoredBlocks(format, part, run)));
+  const ShardRange blocks = StoredBlocks(format, part, run);
+  ASSIGN_OR_RETURN(StoredIntegers stored, ReadIntegers(checkpoint, name, lay, part.rows, blocks));
+  if (format.symmetric) {
+    RETURN_IF_ERROR(CheckMiddle(checkpoint, name, format, stored, {part.rows, blocks}));
+    for (int64_t b = 0; b < blocks.count; ++b) {
+      std::memset(out + b * run.stride, 1 << (format.bits - 1),
+                  static_cast<size_t>(part.rows.count));
+    }
+    return absl::OkStatus();
+  }
   if (bytes) stored.flip = 1u << (format.bits - 1);
   stored.less_one = format.zeros_less_one ? 1 : 0;
   for (int64_t b = 0; b < run.blocks.count; ++b) {

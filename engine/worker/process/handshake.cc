@@ -12,7 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "engine/base/json.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/checkpoint/config_reader.h"
+#include "engine/model/config/config_reader.h"
 #include "kernels/device_limits.h"
 
 namespace quire {

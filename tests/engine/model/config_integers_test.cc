@@ -1,5 +1,6 @@
 // Matrices of integers as published checkpoints describe them: the objects that AutoAWQ, AutoGPTQ,
-// GPTQModel and llm-compressor write into config.json, and everything else refused by name.
+// GPTQModel, AutoRound and llm-compressor write into config.json, and all else refused by name.
+// Covers engine/model/checkpoint/quantization_description.cc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -143,6 +144,11 @@ TEST(ConfigIntegersTest, Awq) {
   EXPECT_THAT(Refusal(today, "/format", "gemv"), HasSubstr("\"format\" is \"gemv\""));
   EXPECT_THAT(Refusal(today, "/desc_act", true), HasSubstr("\"desc_act\" is true"));
   EXPECT_THAT(Refusal(today, "/lm_head", true), HasSubstr("\"lm_head\" is true"));
+  EXPECT_FALSE(Good(today).symmetric);  // "sym" is of the other packing
+  // As AutoRound writes symmetric ones.
+  json symmetric = Awq();
+  symmetric["zero_point"] = false;
+  EXPECT_TRUE(Good(symmetric).symmetric && Good(symmetric).has_zeros);
   today.erase("format");
   EXPECT_THAT(Refusal(today, "/sym", true), HasSubstr("\"version\" is null"));
   // A module is wide if its name contains an exception.
@@ -157,8 +163,12 @@ TEST(ConfigIntegersTest, Gptq) {
   IntegerFormat read = Good(Gptq());
   EXPECT_EQ(read.packing, Packing::kGptq);
   EXPECT_EQ(read.group, 128);
-  EXPECT_TRUE(read.has_zeros && read.any_order && read.zeros_less_one);
+  EXPECT_TRUE(read.has_zeros && read.any_order && read.zeros_less_one && read.symmetric);
   json other = Gptq();
+  other["sym"] = false;
+  EXPECT_FALSE(Good(other).symmetric);
+  other.erase("sym");
+  EXPECT_FALSE(Good(other).symmetric);
   other["checkpoint_format"] = "gptq_v2";
   other["desc_act"] = false;
   other["bits"] = 8;
@@ -185,8 +195,41 @@ TEST(ConfigIntegersTest, Gptq) {
                    .any_order);
 }
 
+// As AutoRound 0.14 writes its own description.
+json AutoRound() {
+  return json::parse(R"({"autoround_version": "0.14.2", "bits": 4, "data_type": "int",
+    "extra_config": {"lm_head": {"bits": 16, "data_type": "float"},
+                     "model.layers.1.mlp.down_proj": {"bits": 16, "data_type": "float"}},
+    "group_size": 128, "iters": 0, "model_free": true,
+    "packing_format": "auto_round:auto_gptq", "quant_method": "auto-round", "sym": true})");
+}
+
+TEST(ConfigIntegersTest, AutoRound) {
+  IntegerFormat read = Good(AutoRound());
+  EXPECT_EQ(read.packing, Packing::kGptq);
+  EXPECT_EQ(read.group, 128);
+  EXPECT_TRUE(read.has_zeros && read.zeros_less_one && read.symmetric && !read.any_order);
+  EXPECT_THAT(Load(AutoRound())->quantization.wide,
+              UnorderedElementsAre("model.layers.1.mlp.down_proj"));
+  json other = AutoRound();
+  other["packing_format"] = "auto_round:auto_awq";
+  other["sym"] = false;
+  read = Good(other);
+  EXPECT_EQ(read.packing, Packing::kAwq);
+  EXPECT_TRUE(read.has_zeros && !read.zeros_less_one && !read.symmetric);
+  // Releases around 0.5 also describe inputs.
+  json gptq = Gptq();
+  gptq.merge_patch({{"act_bits", 16},
+                    {"act_data_type", "int"},
+                    {"act_dynamic", true},
+                    {"act_group_size", 128},
+                    {"act_sym", true},
+                    {"to_quant_block_names", "model.layers"}});
+  EXPECT_TRUE(Good(gptq).symmetric);
+}
+
 TEST(ConfigIntegersTest, RefusesWhatIsNotServedByName) {
-  const json compressed = CompressedTensors(), awq = Awq(), gptq = Gptq();
+  const json compressed = CompressedTensors(), awq = Awq(), gptq = Gptq(), own = AutoRound();
   const std::string weights = "/config_groups/group_0/weights";
   const struct {
     const json& object;
@@ -208,7 +251,11 @@ TEST(ConfigIntegersTest, RefusesWhatIsNotServedByName) {
       {awq, "/version", "gemv", "\"version\" is \"gemv\"; supported: \"gemm\""},
       {awq, "/version", "marlin", "\"version\" is \"marlin\""},
       {awq, "/version", "exllama", "\"version\" is \"exllama\""},
-      {awq, "/zero_point", false, "\"zero_point\" is false; supported: true"},
+      {awq, "/zero_point", nullptr, "\"zero_point\" is null; supported: true"},
+      {gptq, "/act_bits", 8, "\"act_bits\" is 8; supported: null, 16 or more"},
+      {own, "/packing_format", "auto_round", "supported: \"auto_round:auto_gptq\""},
+      {own, "/extra_config/lm_head/bits", 8, "\"bits\" is 8; supported: 16 or more"},
+      {own, "/bits", 2, "\"bits\" is 2; supported: 4, 8"},
       {awq, "/backend", "llm-awq", "\"backend\" is \"llm-awq\""},
       {awq, "/modules_to_not_convert", "lm_head", "\"modules_to_not_convert\" is \"lm_head\""},
       {awq, "/modules_to_not_convert", {"k_proj"}, "k_proj\" is not quantized"},

@@ -6,8 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "engine/base/json.h"
 #include "engine/model/checkpoint/model_config.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine/model/model_runner.h"
 #include "tests/engine/model/temp_dir.h"
 
 namespace quire::testing {
@@ -269,6 +273,53 @@ TEST(ConfigQuantizationTest, AutoFp8AndModelOpt) {
   json wild = ModelOpt();
   wild["ignore"] = {"lm_head", "model.layers.0.*"};
   EXPECT_EQ(Good(wild).wide.size(), 7);
+}
+
+// As older releases of it write their object.
+TEST(ConfigQuantizationTest, ModelOptWithoutTargetsAndMethod) {
+  json old = ModelOpt();
+  old["config_groups"]["group_0"].erase("targets");
+  old.erase("quant_method");
+  old["quant_library"] = "modelopt";
+  EXPECT_EQ(Good(old).encoding, Encoding::kFp8Rows);
+  json odd = CompressedTensors();
+  odd["config_groups"]["group_0"].erase("targets");
+  EXPECT_THAT(std::string(Load(odd).status().message()), HasSubstr("\"targets\" is null"));
+}
+
+TEST(ConfigQuantizationTest, AutoFp8TakesTheLastNamesOfAModule) {
+  json fp8 = AutoFp8();
+  fp8["modules_to_not_convert"] = {"o_proj", "proj"};
+  EXPECT_THAT(Good(fp8).wide, UnorderedElementsAre("model.layers.0.self_attn.o_proj",
+                                                   "model.layers.1.self_attn.o_proj"));
+}
+
+// The program that wrote the list has another root for the decoder than the file.
+TEST(ConfigQuantizationTest, ExceptionsUnderTheFamilysOtherRoot) {
+  json config = *ReadJsonFile(ModelDir("gemma3-vision") + "/config.json");
+  config["quantization_config"] = CompressedTensors();
+  for (const char* entry : {"model.language_model.layers.0.mlp.down_proj",
+                            "re:model[.]language_model[.]layers[.]0[.]mlp[.]down",
+                            "language_model.model.layers.0.mlp.down_proj"}) {
+    config["quantization_config"]["ignore"] = {entry};
+    const absl::StatusOr<ModelConfig> model = LoadJson(config);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_THAT(model->quantization.wide,
+                ElementsAre("language_model.model.layers.0.mlp.down_proj"));
+  }
+}
+
+// Programs that wrote a file of their own said nothing in config.json.
+TEST(ConfigQuantizationTest, AFileOfOlderProgramsIsRefusedByName) {
+  const TempDir dir;
+  dir.Write("config.json", Config().dump());
+  for (const char* name : {"quantize_config.json", "quant_config.json"}) {
+    dir.Write(name, R"({"bits": 4, "group_size": 128})");
+    EXPECT_THAT(std::string(ModelConfig::Load(dir.path()).status().message()),
+                AllOf(HasSubstr(std::string("/") + name), HasSubstr("\"quantization_config\"")));
+    std::filesystem::remove(dir.path() + "/" + name);
+  }
+  EXPECT_TRUE(ModelConfig::Load(dir.path()).ok());
 }
 
 TEST(ConfigQuantizationTest, ModelOptInAFileOfItsOwn) {

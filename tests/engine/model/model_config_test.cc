@@ -1,6 +1,6 @@
 // config.json and generation_config.json: both forms transformers writes, the defaults of each
 // family, and everything that has to be refused.
-// Covers engine/model/checkpoint/config_reader.cc, engine/model/checkpoint/config_layers.cc,
+// Covers engine/model/config/config_reader.cc, engine/model/checkpoint/config_layers.cc,
 // engine/model/checkpoint/config_rope.cc
 #include "engine/model/checkpoint/model_config.h"
 

@@ -1,6 +1,6 @@
 // ModuleList: names, wildcards and regular expressions cover the modules that the programs which
 // write them mean.
-#include "engine/model/checkpoint/module_list.h"
+#include "engine/model/config/module_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,6 +53,16 @@ TEST(ModuleListTest, AFragmentCoversWhatContainsIt) {
   EXPECT_FALSE(*list.Covers("lm_head"));
 }
 
+TEST(ModuleListTest, AnEndingIsOfWholeNames) {
+  ModuleList list;
+  list.AddEnding("q_proj");
+  list.AddEnding("mlp.up");
+  EXPECT_TRUE(*list.Covers(kQuery));
+  EXPECT_TRUE(*list.Covers("q_proj"));
+  EXPECT_FALSE(*list.Covers("model.seq_proj"));
+  EXPECT_FALSE(*list.Covers("model.layers.1.mlp.up_proj"));
+}
+
 TEST(ModuleListTest, WildcardsMatchTheWholeName) {
   EXPECT_TRUE(Covers("model.layers.1.*", kQuery));
   EXPECT_TRUE(Covers("*self_attn*", kQuery));
@@ -79,6 +89,9 @@ TEST(ModuleListTest, RefusesWhatCannotBeReadAndWhatNeverEnds) {
   }
   EXPECT_THAT(std::string(full.Add("one*more").message()), HasSubstr("more than 64"));
   EXPECT_TRUE(full.Add("a.name").ok());
+  EXPECT_TRUE(full.Add("a.beginning*").ok());
+  EXPECT_TRUE(*full.Covers("a.beginning.of.names"));
+  EXPECT_FALSE(*full.Covers("at.a.beginning"));
 }
 
 }  // namespace

@@ -192,6 +192,50 @@ TEST(PackedCheckpointTest, GroupsOfColumnsAreChecked) {
               HasSubstr("k_proj.g_idx\": orders the columns otherwise than \"" + kQuery + "\""));
 }
 
+// Every zero of "int4-gptq-order", which is symmetric, as one of the two forms stores it.
+void SetZeros(EditedTensors& model, uint32_t word) {
+  for (const auto& [name, entry] : model.header.items()) {
+    if (!name.ends_with(".qzeros")) continue;
+    const auto shape = entry.at("shape").get<std::vector<int64_t>>();
+    for (int64_t i = 0; i < shape[0] * shape[1]; ++i) model.Set<uint32_t>(name, i, word);
+  }
+}
+
+// Files exist with the zeros of one form and the label of the other.
+TEST(PackedCheckpointTest, SymmetricZerosAreTheMiddleWhateverTheFormSays) {
+  const std::unique_ptr<Backend> backend = std::move(CreateCpuBackends(1, 1)[0]);
+  ModelRunner expected("int4-gptq-order", {}, {}, *backend);
+  const std::vector<float> logits = expected.RunChunked({1, 5, 9, 77}, 4, {3});
+  for (const uint32_t word : {0x77777777u, 0x88888888u}) {
+    for (const char* form : {"gptq", "gptq_v2"}) {
+      EditedTensors model("int4-gptq-order");
+      SetZeros(model, word);
+      model.quantization()["checkpoint_format"] = form;
+      const TempDir dir;
+      model.WriteTo(dir);
+      ModelRunner other(dir.path(), {}, {}, *backend);
+      EXPECT_EQ(other.RunChunked({1, 5, 9, 77}, 4, {3}), logits) << form << " " << word;
+    }
+  }
+}
+
+TEST(PackedCheckpointTest, ZerosThatAreNotSymmetricAreRefusedByName) {
+  EditedTensors odd("int4-gptq-order");
+  odd.Set<uint32_t>(kDown + ".qzeros", 8 + 1, 0x77767777);  // group 1, rows 8 to 15
+  EXPECT_THAT(odd.Message(), AllOf(HasSubstr(kDown + ".qzeros\": row 12, group 1: the zero is 6"),
+                                   HasSubstr("so all zeros are 7")));
+  odd.quantization()["sym"] = false;
+  EXPECT_TRUE(odd.Load().ok()) << odd.Load();
+  // Zeros of AWQ are never stored less 1.
+  EditedTensors awq("int4-awq");
+  SetZeros(awq, 0x77777777);
+  EXPECT_TRUE(awq.Load().ok()) << awq.Load();
+  awq.quantization()["zero_point"] = false;
+  EXPECT_THAT(awq.Message(), HasSubstr("the zero is 7; config.json says symmetric"));
+  SetZeros(awq, 0x88888888);
+  EXPECT_TRUE(awq.Load().ok()) << awq.Load();
+}
+
 // Some writers store biases of zeros beside every matrix.
 TEST(PackedCheckpointTest, ABiasThatTheModelLacksIsZero) {
   EditedTensors zero("int4-gptq");

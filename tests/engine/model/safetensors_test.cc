@@ -185,11 +185,21 @@ TEST(SafetensorsTest, RefusesBadHeadersByTensorAndRule) {
   }
 }
 
+TEST(SafetensorsTest, AFileOfAnotherNameHasToBeRenamed) {
+  const auto message = [](std::initializer_list<const char*> files) {
+    const TempDir dir;
+    for (const char* file : files) dir.Write(file, "");
+    const absl::Status status = Checkpoint::Open(dir.path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message({}), HasSubstr("have to be converted"));
+  EXPECT_THAT(message({"gptq_model-4bit.safetensors", "README.md"}),
+              HasSubstr("; rename gptq_model-4bit.safetensors to model.safetensors"));
+  EXPECT_THAT(message({"one.safetensors", "two.safetensors"}), HasSubstr("have to be converted"));
+}
+
 TEST(SafetensorsTest, RefusesSpecialFilesWithoutBlocking) {
-  {
-    TempDir dir;
-    EXPECT_EQ(Checkpoint::Open(dir.path()).status().code(), absl::StatusCode::kNotFound);
-  }
   {
     TempDir dir;
     ASSERT_EQ(mkfifo((dir.path() + "/model.safetensors").c_str(), 0600), 0);

@@ -15,7 +15,8 @@ namespace quire {
 
 class ModuleList {
  public:
-  // Expressions that a list takes; published checkpoints have a handful.
+  // Expressions that a list takes, a name that only ends with "*" not counted; published
+  // checkpoints have a handful.
   static constexpr size_t kMostExpressions = 64;
 
   ModuleList();
@@ -30,6 +31,8 @@ class ModuleList {
   absl::Status Add(const std::string& entry);
   // An entry that covers every module whose name contains it.
   void AddFragment(const std::string& entry) { fragments_.push_back(entry); }
+  // An entry that covers every module whose name is it or ends with "." and it.
+  void AddEnding(const std::string& entry) { endings_.push_back(entry); }
   // Whether an entry covers the module. INVALID_ARGUMENT if an expression needs too many steps.
   absl::StatusOr<bool> Covers(std::string_view module) const;
 
@@ -37,7 +40,8 @@ class ModuleList {
   struct Expression;
 
   std::set<std::string, std::less<>> names_;
-  std::vector<std::string> fragments_;
+  std::vector<std::string> fragments_, endings_;
+  std::vector<std::string> beginnings_;  // of entries that end with their only "*"
   std::vector<std::unique_ptr<const Expression>> expressions_;
 };
 

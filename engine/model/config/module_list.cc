@@ -1,9 +1,10 @@
 // Names are looked up; everything else becomes an expression of PCRE2, anchored at the beginning.
-#include "engine/model/checkpoint/module_list.h"
+#include "engine/model/config/module_list.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -53,6 +54,10 @@ absl::Status ModuleList::Add(const std::string& entry) {
     names_.insert(entry);
     return absl::OkStatus();
   }
+  if (!is_regex && entry.find('*') == entry.size() - 1) {
+    beginnings_.push_back(entry.substr(0, entry.size() - 1));
+    return absl::OkStatus();
+  }
   if (expressions_.size() == kMostExpressions) {
     return absl::InvalidArgumentError(
         absl::StrCat("has more than ", kMostExpressions, " expressions"));
@@ -86,6 +91,11 @@ absl::StatusOr<bool> ModuleList::Covers(std::string_view module) const {
   for (const std::string& fragment : fragments_) {
     if (module.find(fragment) != std::string_view::npos) return true;
   }
+  const auto begins = [&](const std::string& entry) { return module.starts_with(entry); };
+  const auto ends = [&](const std::string& entry) {
+    return module == entry || module.ends_with(absl::StrCat(".", entry));
+  };
+  if (std::ranges::any_of(beginnings_, begins) || std::ranges::any_of(endings_, ends)) return true;
   const std::unique_ptr<pcre2_match_context, Free> limits(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(limits.get(), kMatchLimit);
   for (const auto& expression : expressions_) {

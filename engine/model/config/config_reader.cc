@@ -1,5 +1,5 @@
 // Typed reading of JSON fields with faults that name file and key.
-#include "engine/model/checkpoint/config_reader.h"
+#include "engine/model/config/config_reader.h"
 
 #include <cmath>
 #include <limits>
