@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
@@ -142,11 +143,17 @@ absl::Status JobRunner::Cancel(Job& job) {
 
 absl::Status JobRunner::Remove(Job& job) {
   const uint64_t number = job.number;
+  // A reader of results hears of the end when the job is gone: those that it has are not all.
+  std::vector<JobWatcher*> watchers = std::exchange(job.watchers, {});
   if (!job.ended()) EndJob(job, JobPhase::kCancelled, "");
-  RETURN_IF_ERROR(files_.Remove(number));
+  const absl::Status removed = files_.Remove(number);
+  if (!removed.ok()) {
+    job.watchers = watchers;
+    for (JobWatcher* watcher : watchers) watcher->JobChanged();
+    return removed;
+  }
   for (auto& [line, running] : job.running) orphans_[number << 32 | line] = running.run;
   names_.erase({job.state.caller.tenant, job.state.id});
-  const std::vector<JobWatcher*> watchers = std::move(job.watchers);
   jobs_.erase(number);
   for (JobWatcher* watcher : watchers) watcher->JobChanged();
   ShowUse();

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/status_macros.h"
@@ -51,10 +52,19 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   void OnReadDone(bool ok) override {
     Post([this, ok] {
       if (ended()) return;
-      if (!ok) return Commit();
+      // The client has sent everything, or the call is broken off: the library does not say which.
+      // Only to a call that is whole can anything be sent.
+      if (!ok) return StartSendInitialMetadata();
       const absl::Status status = Take();
       if (!status.ok()) return End(status);
       StartRead(&in_);
+    });
+  }
+  void OnSendInitialMetadataDone(bool ok) override {
+    Post([this, ok] {
+      if (ended()) return;
+      if (!ok) return End(absl::CancelledError("the upload broke off"));
+      Commit();
     });
   }
   void OnCancel() override {

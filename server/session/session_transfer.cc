@@ -201,7 +201,17 @@ class ImportCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   void OnReadDone(bool ok) override {
     Post([this, ok] {
       if (ended()) return;
-      const absl::Status status = ok ? TakeMessage() : Commit();
+      // The client has sent everything, or the call is broken off: the library does not say which.
+      // Only to a call that is whole can anything be sent.
+      if (!ok) return StartSendInitialMetadata();
+      const absl::Status status = TakeMessage();
+      if (!status.ok()) End(status);
+    });
+  }
+  void OnSendInitialMetadataDone(bool ok) override {
+    Post([this, ok] {
+      if (ended()) return;
+      const absl::Status status = ok ? Commit() : CallerGone();
       if (!status.ok()) End(status);
     });
   }

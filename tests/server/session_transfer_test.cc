@@ -275,6 +275,21 @@ TEST(TransferTest, LostClientsLeaveNothingBehind) {
     EXPECT_EQ(writer->Finish().error_code(), StatusCode::CANCELLED);
     EXPECT_TRUE(TestServer::Eventually([&] { return there.List().sessions_size() == 0; }));
   }
+  // Also in front of the end of a whole file.
+  for (int round = 0; round < 20; ++round) {
+    grpc::ClientContext context;
+    v1::Session session;
+    const auto writer = other.sessions().Import(&context, &session);
+    v1::ImportSessionRequest request;
+    request.set_session_id("b");
+    request.mutable_chunk()->set_data(file);
+    writer->Write(request);
+    there.List();  // and time passes
+    context.TryCancel();
+    EXPECT_EQ(writer->Finish().error_code(), StatusCode::CANCELLED);
+    EXPECT_TRUE(TestServer::Eventually([&] { return other.Load().open_streams() == 0; }));
+    EXPECT_EQ(there.List().sessions_size(), 0);
+  }
   EXPECT_EQ(there.Import("b", file).host_tokens(), 61u) << there.status.error_message();
   for (int round = 0; round < 20; ++round) {
     grpc::ClientContext context;
