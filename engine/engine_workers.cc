@@ -172,11 +172,11 @@ absl::Status EngineWorkers::FindProcesses(const EngineSetup& draft) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(const EngineSetup& setup,
-                                                                WorkerReport* report) {
+absl::StatusOr<std::unique_ptr<Transport>> EngineWorkers::Start(
+    const EngineSetup& setup, WorkerReport* report, std::function<absl::Status()> check) {
   if (supervisor_ == nullptr) return StartThreads(setup, report, &arenas_);
   RETURN_IF_ERROR(AllocateArenas(setup, arenas_));
-  supervisor_->Load(OrdersFor(setup, arenas_, port_, /*start=*/true));
+  supervisor_->Load(OrdersFor(setup, arenas_, port_, /*start=*/true), std::move(check));
   absl::StatusOr<WorkerReport> ready = supervisor_->AwaitReady();
   if (absl::IsResourceExhausted(ready.status())) {
     return absl::ResourceExhaustedError(std::string(ready.status().message()) +

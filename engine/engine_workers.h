@@ -2,6 +2,7 @@
 // or as processes under a supervisor.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -43,8 +44,10 @@ class EngineWorkers {
   const DeviceFacts& device() const { return device_; }
 
   // Takes the memory, loads the model on every rank and returns the transport to the running group.
-  // Call it once. Errors as LoadModel's, or in the worker's words.
-  absl::StatusOr<std::unique_ptr<Transport>> Start(const EngineSetup& setup, WorkerReport* report);
+  // Processes that replace dead ones are kept only if `check` is OK (see Supervisor::Load). Call it
+  // once. Errors as LoadModel's, or in the worker's words.
+  absl::StatusOr<std::unique_ptr<Transport>> Start(const EngineSetup& setup, WorkerReport* report,
+                                                   std::function<absl::Status()> check = nullptr);
   // From Start on: the host memory that the transport's copies use; empty where a part of it lies
   // on other hosts. Shared ownership keeps it alive.
   const HostArenas& arenas() const { return arenas_; }

@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "engine/base/json.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint/safetensors.h"
 
@@ -138,6 +140,25 @@ absl::StatusOr<uint64_t> ModelIdentity(const EngineSetup& setup) {
     hash = XXH3_64bits_withSeed(facts.data(), facts.size(), hash);
   }
   return hash;
+}
+
+absl::StatusOr<uint64_t> LoadedIdentity(const EngineSetup& setup, uint64_t identity) {
+  ASSIGN_OR_RETURN(const nlohmann::json config,
+                   ReadJsonFile(absl::StrCat(setup.config.model, "/config.json")));
+  const std::string text = config.dump();
+  return XXH3_64bits_withSeed(text.data(), text.size(), identity);
+}
+
+absl::Status CheckSameFiles(const EngineSetup& setup, uint64_t loaded) {
+  const auto found = [&]() -> absl::StatusOr<uint64_t> {
+    ASSIGN_OR_RETURN(const uint64_t identity, ModelIdentity(setup));
+    return LoadedIdentity(setup, identity);
+  }();
+  if (found.ok() && *found == loaded) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      setup.config.model, ": the model's files are not those that the server started with",
+      found.ok() ? "" : absl::StrCat(" (", std::string(found.status().message()), ")"),
+      "; put them back, or start the server again to serve the new ones"));
 }
 
 }  // namespace quire

@@ -193,7 +193,11 @@ absl::Status Server::State::Plan() {
 absl::StatusOr<std::unique_ptr<Transport>> Server::State::StartWorkers() {
   if (start_workers) return start_workers(model.setup, &model.device_description);
   WorkerReport report;
-  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, workers->Start(model.setup, &report));
+  ASSIGN_OR_RETURN(const uint64_t loaded, LoadedIdentity(model.setup, model.identity));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                   workers->Start(model.setup, &report, [setup = model.setup, loaded] {
+                     return CheckSameFiles(setup, loaded);
+                   }));
   arenas = workers->arenas();
   workers.reset();
   model.device_description = report.description;

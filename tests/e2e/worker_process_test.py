@@ -191,6 +191,40 @@ class WorkerProcessTest(unittest.TestCase):
             self.assertEqual(server.process.wait(PATIENCE), 5)
             self.assertIn("the workers failed 4 times within 300 s", server.log())
 
+    def test_no_worker_goes_on_with_other_weights(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, "model")
+            shutil.copytree(ROOT / "models" / "demo", model)
+            weights, config = model / "model.safetensors", model / "config.json"
+            other = pathlib.Path(folder, "other")
+            data = bytearray(weights.read_bytes())
+            data[len(data) // 2:] = data[len(data) // 2:][::-1]
+            other.write_bytes(data)
+            with Server("--model", str(model)) as server:
+                stream = Stream(server.client, PROMPTS[0])
+                stream.await_tokens(100)
+                weights.rename(weights.with_suffix(".old"))
+                other.rename(weights)  # as a download of another revision does
+                os.kill(server.worker(), signal.SIGKILL)
+                self.assertIsInstance(stream.join().error, quire.ServerFault)
+                self.assertEqual(stream.ids, self.expected[0][: len(stream.ids)])
+                self.assertEqual(server.process.wait(PATIENCE), 5)
+                self.assertIn(f"{model}: the model's files are not those that the server started "
+                              "with; put them back", server.log())
+            weights.with_suffix(".old").rename(weights)
+            with Server("--model", str(model)) as server:
+                stream = Stream(server.client, PROMPTS[0])
+                stream.await_tokens(100)
+                weights.with_suffix(".new").write_bytes(weights.read_bytes())
+                weights.with_suffix(".new").rename(weights)  # the same weights
+                os.kill(server.worker(), signal.SIGKILL)
+                self.check([stream])
+                config.chmod(0o644)
+                changed = json.loads(config.read_text()) | {"rms_norm_eps": 0.5}
+                config.write_text(json.dumps(changed))
+                os.kill(server.worker(), signal.SIGKILL)
+                self.assertEqual(server.process.wait(PATIENCE), 5)
+
     def test_a_killed_servers_worker_ends_too(self):
         with Server() as server:
             Stream(server.client, PROMPTS[0]).await_tokens(10)

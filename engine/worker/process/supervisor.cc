@@ -79,11 +79,12 @@ absl::StatusOr<DeviceFacts> Supervisor::AwaitFacts() {
   return *facts_;
 }
 
-void Supervisor::Load(std::vector<WorkerOrder> start) {
+void Supervisor::Load(std::vector<WorkerOrder> start, std::function<absl::Status()> check) {
   CHECK_EQ(start.size(), describe_.size());
   {
     const std::lock_guard lock(mutex_);
     start_ = std::move(start);
+    check_ = std::move(check);
   }
   Nudge();
 }
@@ -195,7 +196,14 @@ void Supervisor::FollowGroup() {
     changed_.notify_all();
     if (!start.empty()) group_->Load(start);
   }
-  if (group_->state() == State::kReady && before != State::kReady) HandOver();
+  if (group_->state() == State::kReady && before != State::kReady) {
+    const absl::Status same = ever_ready_ && check_ ? check_() : absl::OkStatus();
+    if (!same.ok()) {
+      group_.reset();
+      return Bury(same);
+    }
+    HandOver();
+  }
   group_->CheckProgress(SteadyNowNs(), options_.step_timeout_seconds);
   if (group_->state() == State::kDead) {
     const absl::Status death = group_->death();

@@ -47,8 +47,10 @@ class Supervisor final : public WorkerGroups {
   // The device of the rank with the least free memory. Blocks until all have described theirs;
   // after an error the supervisor starts no further group.
   absl::StatusOr<DeviceFacts> AwaitFacts();
-  // Call it next: gives each rank its order (to start), now and after every restart.
-  void Load(std::vector<WorkerOrder> start);
+  // Call it next: gives each rank its order (to start), now and after every restart. A group that
+  // follows another is kept only if `check` is null or OK once it is ready: whether what it loaded
+  // is what the first one had. Called by the thread.
+  void Load(std::vector<WorkerOrder> start, std::function<absl::Status()> check = nullptr);
   // Blocks until the first group is ready, which Take then returns. After an error the supervisor
   // starts no further group.
   absl::StatusOr<WorkerReport> AwaitReady();
@@ -88,7 +90,8 @@ class Supervisor final : public WorkerGroups {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::optional<absl::StatusOr<DeviceFacts>> facts_;
-  std::vector<WorkerOrder> start_;  // empty until Load
+  std::vector<WorkerOrder> start_;       // empty until Load
+  std::function<absl::Status()> check_;  // constant after Load
   std::optional<absl::StatusOr<WorkerReport>> report_;
   std::shared_ptr<StepMemory> fresh_;  // of a ready group that was not taken yet
   bool taken_ = false;                 // the running group
