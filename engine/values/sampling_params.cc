@@ -125,8 +125,10 @@ absl::Status CheckSomeTokenIsLeft(const SamplingParams& params, int32_t vocab_si
   if (!allowed.empty()) {
     const auto is_banned = [&](int32_t id) { return std::ranges::binary_search(banned, id); };
     if (!std::ranges::all_of(allowed, is_banned)) return absl::OkStatus();
-    return Bad("allowed_token_ids",
-               "holds only ids that bad words end with or that min_tokens bans; allow one more");
+    return Bad(
+        "allowed_token_ids",
+        "holds only ids that are banned, that bad words end with or that min_tokens bans; allow "
+        "one more");
   }
   if (static_cast<int32_t>(banned.size()) < vocab_size) return absl::OkStatus();
   if (!params.bad_words.empty())

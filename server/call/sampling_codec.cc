@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/values/sampling_fields.h"
 #include "quire/v1/inference.pb.h"
 #include "server/call/status_codec.h"
@@ -64,6 +65,12 @@ void AddIds(const std::vector<int32_t>& ids, google::protobuf::RepeatedField<uin
 }
 
 absl::Status DecodeBadWords(const v1::SamplingParams& in, std::vector<int32_t>* out) {
+  const int banned = in.banned_token_ids_size();
+  if (banned > SamplingParams::kMaxBadWordIds) {
+    return InvalidField("sampling.banned_token_ids",
+                        absl::StrCat("has ", banned, " ids; at most ",
+                                     SamplingParams::kMaxBadWordIds, " are allowed"));
+  }
   for (const uint32_t id : in.banned_token_ids()) out->push_back(~Narrow(id));
   for (const v1::TokenIds& word : in.bad_word_ids()) {
     if (word.ids().empty()) return InvalidField("sampling.bad_word_ids", "holds an empty word");

@@ -100,6 +100,10 @@ absl::Status ServerConfig::Validate() const {
                  ": requests and metrics need a port each",
              &faults);
   }
+  if (!front.uds.empty() && front.uds == front.admin_uds) {
+    AddFault("--uds and --admin-uds are both " + front.uds + ": each needs a socket of its own",
+             &faults);
+  }
   AddFault(EndpointFault(otlp_endpoint), &faults);
   if (skip_tokenizer_init && !tokenizer.empty()) {
     AddFault("--tokenizer and --skip-tokenizer-init exclude each other: leave one out", &faults);

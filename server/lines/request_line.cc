@@ -125,7 +125,7 @@ LineResult WriteFault(const RequestLine& line, const absl::Status& fault) {
 }  // namespace
 
 absl::Status ReadRequestLine(std::string_view text, RequestLine* line) {
-  const absl::StatusOr<nlohmann::json> object = ParseJson(text, "line", kLimits);
+  const absl::StatusOr<nlohmann::json> object = ParseJson(text, "JSON", kLimits);
   if (!object.ok()) return InvalidField("line", Text(object.status().message()));
   if (!object->is_object()) return InvalidField("line", "is no JSON object");
   if (IsOpenAi(*object)) line->openai = OpenAiCall::kChat;

@@ -181,7 +181,7 @@ class OneServerTest(unittest.TestCase):
             self.client.chat.completions.create(model="nope", messages=user("Hello"))
         status, text = fetch(f"{self.gateway.url}/v1/embeddings", {"model": "demo", "input": "a"})
         self.assertEqual(status, 501)
-        self.assertIn("computes no embeddings", text)
+        self.assertIn("embeddings are not served", text)
         # None of these harmed the server.
         self.assertEqual(self.chat(user("Hello"), max_tokens=3).usage.completion_tokens, 3)
 

@@ -134,7 +134,7 @@ TEST(SamplingParamsTest, ContradictionsAreRefused) {
                 p.allowed_token_ids = {3, 4};
                 p.bad_words = {~4, 7, ~3};
               }),
-              StartsWith("allowed_token_ids holds only ids that bad words end with"));
+              StartsWith("allowed_token_ids holds only ids that are banned, that bad words"));
   EXPECT_THAT(refusal([](auto& p) {
                 p.allowed_token_ids = {3};
                 p.min_tokens = 1;

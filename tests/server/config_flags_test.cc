@@ -317,6 +317,7 @@ TEST(ConfigFlagsTest, ContradictionsAreErrorsWhereverTheyComeFrom) {
   EXPECT_TRUE(Contains(FaultOf({"--num-blocks-override", "9", "--kv-cache-memory-bytes", "1MiB"}),
                        "give one"));
   EXPECT_TRUE(Contains(FaultOf({"--port", "7", "--metrics-port", "7"}), "a port each"));
+  EXPECT_TRUE(Contains(FaultOf({"--uds", "/run/q", "--admin-uds", "/run/q"}), "of its own"));
   EXPECT_TRUE(Contains(FaultOf({"--session-ttl", "2h", "--session-max-ttl", "1h"}),
                        "must not exceed --session-max-ttl (3600)"));
   EXPECT_TRUE(Contains(FaultOf({"--kv-offloading-size", "-0.5"}), "0 for none"));

@@ -88,6 +88,9 @@ absl::Status CheckResponse(const vllm::GenerateRequest& request) {
 
 // Fields that are set and have no counterpart here.
 absl::Status CheckServed(const vllm::GenerateRequest& request) {
+  if (!request.has_text() && !request.has_token_ids()) {
+    return InvalidField("prompt", "missing; set one of text, token_ids");
+  }
   if (request.truncate_prompt_tokens() != 0) {
     return NotServed("truncate_prompt_tokens", "prompts are not truncated");
   }

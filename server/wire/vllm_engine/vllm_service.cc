@@ -273,8 +273,9 @@ void AddControl(RawService* service, const CallResources* calls,
   AddStrict<wire::EmbedRequest, wire::EmbedResponse>(
       service, calls, "/vllm.grpc.engine.VllmEngine/Embed",
       [](const Caller&, const auto&, wire::EmbedResponse*) {
-        return Refusal(absl::StatusCode::kUnimplemented, "NO_EMBEDDINGS",
-                       "this server generates text and computes no embeddings");
+        return Refusal(
+            absl::StatusCode::kUnimplemented, "NO_EMBEDDINGS",
+            "this protocol's embeddings are not served; quire.v1.Inference/Embed computes some");
       });
 }
 
