@@ -143,10 +143,15 @@ absl::StatusOr<uint64_t> ModelIdentity(const EngineSetup& setup) {
 }
 
 absl::StatusOr<uint64_t> LoadedIdentity(const EngineSetup& setup, uint64_t identity) {
-  ASSIGN_OR_RETURN(const nlohmann::json config,
-                   ReadJsonFile(absl::StrCat(setup.config.model, "/config.json")));
-  const std::string text = config.dump();
-  return XXH3_64bits_withSeed(text.data(), text.size(), identity);
+  uint64_t hash = identity;
+  for (const char* name : {"/config.json", "/hf_quant_config.json"}) {
+    const absl::StatusOr<nlohmann::json> json = ReadJsonFile(setup.config.model + name);
+    if (absl::IsNotFound(json.status())) continue;
+    RETURN_IF_ERROR(json.status());
+    const std::string text = json->dump();
+    hash = XXH3_64bits_withSeed(text.data(), text.size(), hash);
+  }
+  return hash;
 }
 
 absl::Status CheckSameFiles(const EngineSetup& setup, uint64_t loaded) {

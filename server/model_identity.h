@@ -14,8 +14,8 @@ namespace quire {
 // Checkpoint::Open.
 absl::StatusOr<uint64_t> ModelIdentity(const EngineSetup& setup);
 
-// A number for all that a worker loads from the files of `setup`, whose ModelIdentity is
-// `identity`: of that and of config.json's content.
+// A number for the files of `setup` that a worker loads, of which ModelIdentity is `identity`: of
+// that and of the content of config.json and hf_quant_config.json.
 absl::StatusOr<uint64_t> LoadedIdentity(const EngineSetup& setup, uint64_t identity);
 // OK if the files still are those of which LoadedIdentity was `loaded`; else FAILED_PRECONDITION
 // that says what to do. Any thread.

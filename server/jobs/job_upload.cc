@@ -52,8 +52,8 @@ class UploadCall final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   void OnReadDone(bool ok) override {
     Post([this, ok] {
       if (ended()) return;
-      // The client has sent everything, or the call is broken off: the library does not say which.
-      // Only to a call that is whole can anything be sent.
+      // The client has sent everything, or the call is broken off: this looks alike. To a call that
+      // is broken off nothing can be sent.
       if (!ok) return StartSendInitialMetadata();
       const absl::Status status = Take();
       if (!status.ok()) return End(status);

@@ -224,6 +224,7 @@ class WorkerProcessTest(unittest.TestCase):
                 config.write_text(json.dumps(changed))
                 os.kill(server.worker(), signal.SIGKILL)
                 self.assertEqual(server.process.wait(PATIENCE), 5)
+                self.assertIn("the model's files are not those", server.log())
 
     def test_a_killed_servers_worker_ends_too(self):
         with Server() as server:

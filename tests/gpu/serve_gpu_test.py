@@ -236,6 +236,7 @@ class SessionTest(unittest.TestCase):
             with contextlib.closing(Talk(*self.FLAGS)) as server:
                 if (result := conversation(server)) is not None:
                     return result
+            print("a copy was slower than to compute", flush=True)
         self.fail("in four conversations a copy was slower than to compute")
 
     def offloaded_after_every_turn(self, server):

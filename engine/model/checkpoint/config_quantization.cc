@@ -2,6 +2,7 @@
 #include "engine/model/checkpoint/config_quantization.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -23,6 +24,8 @@ namespace quire {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int kWideBits = 16;  // of elements that are not narrow
 
 // Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
 // in parallel blocks they have one input. Of a layer, in the order of the decoder.
@@ -48,17 +51,17 @@ std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, b
   return {qkv, named({names.o}), gate_up, named({names.down})};
 }
 
-// Whether an exception covers a module, under one of the roots that files of the family have:
-// writers name modules as their program does, which may not be the file's way.
+// Whether an exception covers a module, by its name in the file or under the other root that files
+// of the family have: writers name modules as their program does.
 absl::StatusOr<bool> Covers(const ModuleList& exceptions, const TensorNames& family,
                             std::string_view root, const std::string& module) {
   ASSIGN_OR_RETURN(const bool covered, exceptions.Covers(module));
   if (covered) return true;
   const std::string within = module.substr(root.size());
   for (const std::string_view other : {family.root, family.other_root}) {
-    if (other == root) continue;
+    if (other.empty() || other == root) continue;
     ASSIGN_OR_RETURN(const bool is_wide,
-                     exceptions.Covers(absl::StrCat(std::string(other), within)));
+                     exceptions.CoversAlias(absl::StrCat(std::string(other), within)));
     if (is_wide) return true;
   }
   return false;
@@ -140,7 +143,13 @@ absl::Status CheckNoOlderDescription(const std::string& dir, const ModelConfig& 
   if (!model.quantization.empty()) return absl::OkStatus();
   for (const char* name : {"quantize_config.json", "quant_config.json"}) {
     const std::string path = absl::StrCat(dir, "/", name);
-    if (absl::IsNotFound(ReadJsonFile(path).status())) continue;
+    const absl::StatusOr<Json> json = ReadJsonFile(path);
+    if (!json.ok() || !json->is_object()) continue;
+    const bool is_narrow = std::ranges::any_of(std::array{"bits", "w_bit"}, [&](const char* key) {
+      const auto bits = json->find(key);
+      return bits != json->end() && bits->is_number() && *bits < kWideBits;
+    });
+    if (!is_narrow) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         path,
         ": describes narrow matrices, and config.json does not; put its keys into "

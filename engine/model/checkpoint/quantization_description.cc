@@ -64,7 +64,8 @@ void ReadEightBit(ConfigReader& in, const char* type, const char* read = nullptr
   Allow(in, "symmetric", true);
   for (const char* key : {"group_size", "block_structure", "actorder"}) {
     const bool is_read = read != nullptr && std::string_view(key) == read;
-    if (!is_read && in.At(key) != kNoGroup) AllowEmpty(in, key);
+    const bool is_none = std::string_view(key) == "group_size" && in.At(key) == kNoGroup;
+    if (!is_read && !is_none) AllowEmpty(in, key);
   }
   PassOver(in, {"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
 }
@@ -164,9 +165,9 @@ class DescriptionReader {
 
   // Reads the object of config.json.
   QuantizationDescription Read() {
+    std::string method = in_.String("quant_method", "");
     // Older releases of ModelOpt name themselves otherwise.
-    const std::string method =
-        in_.String(in_.Has("quant_method") ? "quant_method" : "quant_library", "");
+    if (method.empty() && in_.At("quant_library") == "modelopt") method = "modelopt";
     if (method == "compressed-tensors") {
       read_.wide = CompressedTensors();
     } else if (method == "fp8") {
@@ -204,7 +205,7 @@ class DescriptionReader {
       PassAllOver();
       return {};
     }
-    Groups();
+    Groups(/*may_lack_targets=*/false);
     KeyValues("kv_cache_scheme");
     Sparsity();
     AllowEmpty(in_, "transform_config");
@@ -244,7 +245,7 @@ class DescriptionReader {
       PassAllOver();
       return {};
     }
-    if (in_.Has("config_groups")) Groups();
+    if (in_.Has("config_groups")) Groups(/*may_lack_targets=*/true);
     KeyValues(key_values);
     PassOver(in_, {"producer", "quant_library", "quantization_status", "version"});
     return Modules({exceptions});
@@ -255,8 +256,8 @@ class DescriptionReader {
     // Older releases of the writer name keys otherwise.
     Demand(in_, in_.Has("w_bit") ? "w_bit" : "bits", 4);
     read_.integers->group = ReadGroup(in_, in_.Has("q_group_size") ? "q_group_size" : "group_size");
+    if (!in_.At("zero_point").is_boolean()) in_.Refuse("zero_point", "true, false");
     read_.integers->symmetric = in_.At("zero_point") == false;
-    if (!read_.integers->symmetric) Demand(in_, "zero_point", true);
     ReadLayout("version", {"gemm"});
     // The kernels of another program, but for one that names a packing.
     if (in_.At("backend") == "llm-awq") in_.Refuse("backend", "\"autoawq\", \"auto\"");
@@ -308,8 +309,10 @@ class DescriptionReader {
         const Json& bits = settings.At("bits");
         if (!bits.is_number_integer() || bits < kWideBits) settings.Refuse("bits", "16 or more");
       });
-      const absl::Status added = wide.Add(module);
-      if (!added.ok()) in.Fail(std::string(added.message()));
+      if (module.find_first_of("*^$()[]|\\+?") != module.npos) {
+        in.Fail(absl::StrCat("\"", module, "\": supported: names of modules, no patterns"));
+      }
+      wide.AddEnding(module);
     }
     return wide;
   }
@@ -351,17 +354,16 @@ class DescriptionReader {
     }
   }
 
-  // One group, of all linear layers.
-  void Groups() {
+  // One group, of all linear layers. Older releases of ModelOpt do not say of which.
+  void Groups(bool may_lack_targets) {
     const Json& groups = in_.At("config_groups");
     if (!groups.is_object() || groups.size() != 1) {
       in_.Refuse("config_groups", "an object with one group");
       return;
     }
     ConfigReader group(*groups.begin(), absl::StrCat(in_.where(), ": \"config_groups\""));
-    // Older releases of ModelOpt name no targets.
     const Json linear = Json::array({"Linear"});
-    if (in_.At("quant_algo") == "FP8") {
+    if (may_lack_targets) {
       Allow(group, "targets", linear);
     } else {
       Demand(group, "targets", linear);

@@ -195,13 +195,19 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   return shard_of;
 }
 
-// The name of the one file of safetensors in a directory; empty if there is none, or several.
-std::string OnlySafetensors(const std::string& dir) {
+// The one file of safetensors in a directory that may be a whole model under another name; empty if
+// there is none, or several.
+std::string OtherSafetensors(const std::string& dir) {
   std::vector<std::string> found;
   std::error_code error;
   for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
        it.increment(error)) {
-    if (it->path().extension() == ".safetensors") found.push_back(it->path().filename().string());
+    const std::string name = it->path().filename().string();
+    const bool is_part = name.find("-of-") != name.npos;
+    const bool is_other = name.starts_with("adapter_") || name.starts_with("consolidated");
+    std::error_code ignored;
+    if (it->path().extension() != ".safetensors" || !it->is_regular_file(ignored)) continue;
+    if (!is_part && !is_other) found.push_back(name);
   }
   return found.size() == 1 ? found[0] : "";
 }
@@ -260,7 +266,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
     checkpoint.listing_path_ = index;
     RETURN_IF_ERROR(checkpoint.OpenShards(dir));
   } else {
-    const std::string other = OnlySafetensors(dir);
+    const std::string other = OtherSafetensors(dir);
     return absl::NotFoundError(absl::StrCat(
         dir, ": neither ", kSingleFile, " nor ", kIndexFile, " can be read; ",
         other.empty() ? "other weight formats (pytorch_model.bin, GGUF) have to be converted"

@@ -40,6 +40,7 @@ std::string FromWildcards(const std::string& entry) {
 
 struct ModuleList::Expression {
   std::string entry;
+  bool is_negative = false;  // has a lookaround that says what must not be there
   std::unique_ptr<pcre2_code, Free> code;
 };
 
@@ -67,6 +68,7 @@ absl::Status ModuleList::Add(const std::string& entry) {
   PCRE2_SIZE at = 0;
   auto expression = std::make_unique<Expression>();
   expression->entry = entry;
+  expression->is_negative = entry.find("(?!") != entry.npos || entry.find("(?<!") != entry.npos;
   expression->code.reset(pcre2_compile(Chars(regex), regex.size(),
                                        PCRE2_ANCHORED | PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C, &error,
                                        &at, nullptr));
@@ -81,7 +83,7 @@ absl::Status ModuleList::Add(const std::string& entry) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ModuleList::Covers(std::string_view module) const {
+absl::StatusOr<bool> ModuleList::Covers(std::string_view module, bool alias) const {
   for (std::string_view name = module;;) {
     if (names_.contains(name)) return true;
     const size_t dot = name.rfind('.');
@@ -99,6 +101,7 @@ absl::StatusOr<bool> ModuleList::Covers(std::string_view module) const {
   const std::unique_ptr<pcre2_match_context, Free> limits(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(limits.get(), kMatchLimit);
   for (const auto& expression : expressions_) {
+    if (alias && expression->is_negative) continue;
     const std::unique_ptr<pcre2_match_data, Free> data(
         pcre2_match_data_create_from_pattern(expression->code.get(), nullptr));
     const int matches = pcre2_match(expression->code.get(), Chars(module), module.size(), 0, 0,

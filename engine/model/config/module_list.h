@@ -34,10 +34,15 @@ class ModuleList {
   // An entry that covers every module whose name is it or ends with "." and it.
   void AddEnding(const std::string& entry) { endings_.push_back(entry); }
   // Whether an entry covers the module. INVALID_ARGUMENT if an expression needs too many steps.
-  absl::StatusOr<bool> Covers(std::string_view module) const;
+  absl::StatusOr<bool> Covers(std::string_view module) const { return Covers(module, false); }
+  // The same by a name that the module has in another program, but not by an expression that says
+  // what a name is not: it would cover every module under one of its names.
+  absl::StatusOr<bool> CoversAlias(std::string_view name) const { return Covers(name, true); }
 
  private:
   struct Expression;
+
+  absl::StatusOr<bool> Covers(std::string_view module, bool alias) const;
 
   std::set<std::string, std::less<>> names_;
   std::vector<std::string> fragments_, endings_;

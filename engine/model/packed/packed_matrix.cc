@@ -313,8 +313,8 @@ absl::Status MakeScales(const Checkpoint& checkpoint, const IntegerFormat& forma
   return absl::OkStatus();
 }
 
-// Of a symmetric format: all zeros are the middle of the range, or all less by 1, as GPTQ's first
-// form stores them.
+// Of a symmetric format: all zeros of a piece are the middle of the range, or all less by 1, as
+// GPTQ's first form stores them.
 absl::Status CheckMiddle(const Checkpoint& checkpoint, const std::string& name,
                          const IntegerFormat& format, const StoredIntegers& stored,
                          const std::array<ShardRange, 2>& rows_and_blocks) {

@@ -194,14 +194,13 @@ void Supervisor::FollowGroup() {
       start = start_;
     }
     changed_.notify_all();
-    if (!start.empty()) group_->Load(start);
+    if (!start.empty()) {
+      if (!KeepsModel()) return;
+      group_->Load(start);
+    }
   }
   if (group_->state() == State::kReady && before != State::kReady) {
-    const absl::Status same = ever_ready_ && check_ ? check_() : absl::OkStatus();
-    if (!same.ok()) {
-      group_.reset();
-      return Bury(same);
-    }
+    if (!KeepsModel()) return;
     HandOver();
   }
   group_->CheckProgress(SteadyNowNs(), options_.step_timeout_seconds);
@@ -210,6 +209,16 @@ void Supervisor::FollowGroup() {
     group_.reset();
     Bury(death);
   }
+}
+
+// False, and the group is gone, if it follows another and would not have, or has not, loaded what
+// the first one had.
+bool Supervisor::KeepsModel() {
+  const absl::Status same = ever_ready_ && check_ ? check_() : absl::OkStatus();
+  if (same.ok()) return true;
+  group_.reset();
+  Bury(same);
+  return false;
 }
 
 void Supervisor::HandOver() {

@@ -49,7 +49,8 @@ class Supervisor final : public WorkerGroups {
   absl::StatusOr<DeviceFacts> AwaitFacts();
   // Call it next: gives each rank its order (to start), now and after every restart. A group that
   // follows another is kept only if `check` is null or OK once it is ready: whether what it loaded
-  // is what the first one had. Called by the thread.
+  // is what the first one had. `check` is called by the thread, before such a group loads and when
+  // it is ready.
   void Load(std::vector<WorkerOrder> start, std::function<absl::Status()> check = nullptr);
   // Blocks until the first group is ready, which Take then returns. After an error the supervisor
   // starts no further group.
@@ -68,6 +69,7 @@ class Supervisor final : public WorkerGroups {
   bool TakeRequests();
   void StartGroup();
   void FollowGroup();
+  bool KeepsModel();
   void HandOver();
   void Bury(const absl::Status& death);
   void GiveUp(const absl::Status& why);

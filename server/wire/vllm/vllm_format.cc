@@ -88,9 +88,6 @@ absl::Status CheckResponse(const vllm::GenerateRequest& request) {
 
 // Fields that are set and have no counterpart here.
 absl::Status CheckServed(const vllm::GenerateRequest& request) {
-  if (!request.has_text() && !request.has_token_ids()) {
-    return InvalidField("prompt", "missing; set one of text, token_ids");
-  }
   if (request.truncate_prompt_tokens() != 0) {
     return NotServed("truncate_prompt_tokens", "prompts are not truncated");
   }
@@ -112,7 +109,9 @@ absl::Status CheckServed(const vllm::GenerateRequest& request) {
   if (request.decoding().has_structural_tag()) {
     return NotServed("decoding.structural_tag", "outputs follow no tags");
   }
-  return CheckResponse(request);
+  RETURN_IF_ERROR(CheckResponse(request));
+  if (request.has_text() || request.has_token_ids()) return absl::OkStatus();
+  return InvalidField("prompt", "missing; set one of text, token_ids");
 }
 
 // A number that is 0 counts as not set in this protocol.

@@ -273,9 +273,8 @@ void AddControl(RawService* service, const CallResources* calls,
   AddStrict<wire::EmbedRequest, wire::EmbedResponse>(
       service, calls, "/vllm.grpc.engine.VllmEngine/Embed",
       [](const Caller&, const auto&, wire::EmbedResponse*) {
-        return Refusal(
-            absl::StatusCode::kUnimplemented, "NO_EMBEDDINGS",
-            "this protocol's embeddings are not served; quire.v1.Inference/Embed computes some");
+        return Refusal(absl::StatusCode::kUnimplemented, "NO_EMBEDDINGS",
+                       "this protocol's embeddings are not served; use quire.v1.Inference/Embed");
       });
 }
 

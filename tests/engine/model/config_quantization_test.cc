@@ -285,6 +285,7 @@ TEST(ConfigQuantizationTest, ModelOptWithoutTargetsAndMethod) {
   json odd = CompressedTensors();
   odd["config_groups"]["group_0"].erase("targets");
   EXPECT_THAT(std::string(Load(odd).status().message()), HasSubstr("\"targets\" is null"));
+  EXPECT_THAT(Refusal(CompressedTensors(), "/quant_algo", "FP8"), HasSubstr("unknown key"));
 }
 
 TEST(ConfigQuantizationTest, AutoFp8TakesTheLastNamesOfAModule) {
@@ -307,6 +308,9 @@ TEST(ConfigQuantizationTest, ExceptionsUnderTheFamilysOtherRoot) {
     EXPECT_THAT(model->quantization.wide,
                 ElementsAre("language_model.model.layers.0.mlp.down_proj"));
   }
+  // One that says what is not wide stands for the names of the file alone.
+  config["quantization_config"]["ignore"] = {"re:^(?!language_model[.]).*"};
+  EXPECT_THAT(LoadJson(config)->quantization.wide, IsEmpty());
 }
 
 // Programs that wrote a file of their own said nothing in config.json.
@@ -319,6 +323,8 @@ TEST(ConfigQuantizationTest, AFileOfOlderProgramsIsRefusedByName) {
                 AllOf(HasSubstr(std::string("/") + name), HasSubstr("\"quantization_config\"")));
     std::filesystem::remove(dir.path() + "/" + name);
   }
+  EXPECT_TRUE(ModelConfig::Load(dir.path()).ok());
+  dir.Write("quantize_config.json", R"({"bits": 16})");  // of a wide model
   EXPECT_TRUE(ModelConfig::Load(dir.path()).ok());
 }
 

@@ -197,6 +197,10 @@ TEST(SafetensorsTest, AFileOfAnotherNameHasToBeRenamed) {
   EXPECT_THAT(message({"gptq_model-4bit.safetensors", "README.md"}),
               HasSubstr("; rename gptq_model-4bit.safetensors to model.safetensors"));
   EXPECT_THAT(message({"one.safetensors", "two.safetensors"}), HasSubstr("have to be converted"));
+  for (const char* no_model : {"model-00001-of-00002.safetensors", "adapter_model.safetensors",
+                               "consolidated.safetensors"}) {
+    EXPECT_THAT(message({no_model}), HasSubstr("have to be converted"));
+  }
 }
 
 TEST(SafetensorsTest, RefusesSpecialFilesWithoutBlocking) {
