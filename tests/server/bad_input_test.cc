@@ -110,6 +110,11 @@ std::vector<BadCase> FilterCases() {
        Code::INVALID_ARGUMENT, "sampling.xtc_probability", "above 0"},
       {"banned_outside", [](auto& r) { r.mutable_sampling()->add_banned_token_ids(258); },
        Code::INVALID_ARGUMENT, "sampling.bad_word_ids", "258"},
+      {"too_many_banned",
+       [](auto& r) {
+         for (int i = 0; i < 1025; ++i) r.mutable_sampling()->add_banned_token_ids(i % 256);
+       },
+       Code::INVALID_ARGUMENT, "sampling.banned_token_ids", "has 1025 ids; at most 1024"},
       {"bad_word_huge_id",
        [](auto& r) { r.mutable_sampling()->add_bad_word_ids()->add_ids(0xFFFFFFFFu); },
        Code::INVALID_ARGUMENT, "sampling.bad_word_ids", "holds token id"},

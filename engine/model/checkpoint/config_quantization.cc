@@ -25,8 +25,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kWideBits = 16;  // of elements that are not narrow
-
 // Modules that are 8-bit together or not at all: one matrix of the decoder makes their outputs, or
 // in parallel blocks they have one input. Of a layer, in the order of the decoder.
 std::vector<std::vector<std::string>> ModulesOfLayer(const TensorNames& names, bool parallel_blocks,

@@ -115,8 +115,6 @@ constexpr char kOfOtherPrograms[] =
     "module_name_preceding_first_block mse nsamples pad_token_id provider scale_dtype seqlen "
     "static_groups sym to_quant_block_names tokenizer true_sequential use_cuda_fp16 use_exllama";
 
-constexpr int kWideBits = 16;  // of elements that are not narrow
-
 constexpr char kServedGroups[] = "32, 64, 128";
 
 // The columns that share a scale: a group of columns, or with -1 all of a row.
@@ -231,12 +229,7 @@ class DescriptionReader {
     AllowEmpty(in_, "modules_to_convert");
     PassOver(in_, {"expert_dtype"});
     KeyValues("kv_cache_scheme");
-    // transformers takes the last names of a module for it, too.
-    ModuleList modules = Modules({"ignored_layers", "modules_to_not_convert"});
-    for (const char* key : {"ignored_layers", "modules_to_not_convert"}) {
-      for (const std::string& entry : Names(key)) modules.AddEnding(entry);
-    }
-    return modules;
+    return Modules({"ignored_layers", "modules_to_not_convert"}, /*endings=*/true);
   }
 
   ModuleList ModelOpt(const char* exceptions, const char* key_values) {
@@ -431,10 +424,12 @@ class DescriptionReader {
     in.Adopt(inner.status());
   }
 
-  ModuleList Modules(std::initializer_list<const char*> keys) {
+  // With `endings` an entry may also be the end of a module's name.
+  ModuleList Modules(std::initializer_list<const char*> keys, bool endings = false) {
     ModuleList modules;
     for (const char* key : keys) {
       for (const std::string& entry : Names(key)) {
+        if (endings) modules.AddEnding(entry);
         const absl::Status added = modules.Add(entry);
         if (!added.ok()) in_.Fail(absl::StrCat("\"", key, "\": ", std::string(added.message())));
       }

@@ -11,6 +11,8 @@
 
 namespace quire {
 
+inline constexpr int kWideBits = 16;  // of elements that are not narrow: as many, or more
+
 struct QuantizationDescription {
   ModuleList wide;  // modules that are not narrow
   std::optional<IntegerFormat> integers;

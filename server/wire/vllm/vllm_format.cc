@@ -111,7 +111,7 @@ absl::Status CheckServed(const vllm::GenerateRequest& request) {
   }
   RETURN_IF_ERROR(CheckResponse(request));
   if (request.has_text() || request.has_token_ids()) return absl::OkStatus();
-  return InvalidField("prompt", "missing; set one of text, token_ids");
+  return InvalidField("prompt", "missing; set text or token_ids");
 }
 
 // A number that is 0 counts as not set in this protocol.

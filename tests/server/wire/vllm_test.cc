@@ -354,6 +354,7 @@ std::vector<BadCase> ForeignCases() {
        "lark: line 1, column 8: a is not defined"},
       {"tag", [=](R& r) { decoding(r)->set_structural_tag("a"); }, code, "decoding.structural_tag",
        ""},
+      {"no_prompt", [=](R& r) { r.clear_prompt(); }, code, "prompt", "set text or token_ids"},
       {"prompt_ids", [=](R& r) { response(r)->set_prompt_token_ids(true); }, code,
        "response.prompt_token_ids", "Tokenize"},
       {"prompt_logprobs", [=](R& r) { response(r)->set_prompt_logprobs(true); }, code,
